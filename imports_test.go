@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	// traffic counts for the operator's eyes, and console shows it with all else that a server knows.
 	"internal/traffic": {"httpguard", "internal/toplist"},
 	"internal/console": {"clientaddr", "httpguard", "internal/amount", "internal/census", "internal/livepolicy",
-		"internal/operator", "internal/toplist", "internal/traffic", "policyfile", "sqlregistry"},
+		"internal/operator", "internal/toplist", "internal/traffic", "policyfile"},
 	"internal/adminapi":  {"internal/console"},
 	"internal/dashboard": {"internal/console", "internal/traffic"},
 	"internal/top":       {"internal/console"},
@@ -82,7 +82,7 @@ var leaves = []string{"internal/cli", "internal/durable", "internal/network", "i
 
 // standardOnly may be imported by other programs, which then need nothing
 // else.
-var standardOnly = []string{".", "registry", "internal/durable", "internal/network", "httpguard",
+var standardOnly = []string{".", "registry", "registry/key", "internal/durable", "internal/network", "httpguard",
 	"httpguard/httpguardtest", "fleets", "membans", "memlimit", "share", "share/capacity", "visitor", "waitingroom",
 	"internal/prose", "browser", "robots", "logins", "texts"}
 
@@ -147,7 +147,7 @@ func importFault(folder, imported string) string {
 		return "a leaf imports nothing of this module"
 	case ours && folder == "registry":
 		return "the records need only the root"
-	case own == "registry": // plain values, as those of the root
+	case own == "registry", own == "registry/key": // plain values, as those of the root
 		return ""
 	case ours && slices.Contains(leaves, own):
 		return ""

@@ -139,3 +139,24 @@ type FleetRecord struct {
 	Requests  int64  // for pages
 	Refused   int64  // or blocked
 }
+
+// Settings are the facts about a server that commands on its registry need. The zero
+// Settings mean that they are unknown.
+type Settings struct {
+	Policy         string // its file; "" for the built-in one
+	Contact        string
+	TrustedProxies []netip.Prefix
+	IPv4Prefix     int      // bits of a client's prefix; 0: unknown
+	IPv6Prefix     int      // likewise
+	Bots           []string // names of bots in its table
+	DryRun         bool     // it refuses no request
+	Owners         []string // files with the owners of addresses, absolute
+	Hosting        string   // file with the numbers of owners of the type hosting; "" for none
+}
+
+// A Holder says which client, network, owner or fleet holds most of a busy upstream.
+// The zero Holder says that none does.
+type Holder struct {
+	Text string    // such as "network 203.0.113.0/24 holds 81 % of the upstream"
+	At   time.Time // of the report; the server repeats it while it is so
+}

@@ -1,7 +1,8 @@
 // Package registry holds the records of a registry as plain values: what the
 // clients of a site have used, how rules refused them, and what its operators
-// decided about them. A [Store] keeps these records; package sqlregistry keeps
-// them in an SQLite file.
+// decided about them. A [Registry] keeps these records: package sqlregistry in an
+// SQLite file, package pgregistry in PostgreSQL. A server needs a [Store] only.
+// Package registrytest has the tests that every Registry passes.
 //
 // The package has no state. Its values are copied like any struct, and their
 // slices and pointers belong to the receiver.
@@ -44,9 +45,21 @@ type Store interface {
 	Prune(ctx context.Context, now time.Time, rows int) (more bool, err error)
 }
 
-// ErrDamaged is the kind of error that no repetition of a call can mend: the
-// store's data is damaged. Test for it with errors.Is.
-var ErrDamaged = errors.New("damaged")
+// The kinds of problems with a registry. Test for them with errors.Is.
+var (
+	ErrDamaged  = errors.New("damaged") // no repetition of a call can mend it
+	ErrNewer    = errors.New("written by a newer version of fairshare")
+	ErrMissing  = errors.New("not there")
+	ErrBusy     = errors.New("locked by another process")
+	ErrFull     = errors.New("no space left on the disk")
+	ErrReadOnly = errors.New("cannot be written")
+	ErrGone     = errors.New("moved, removed or replaced while it was in use")
+	ErrAway     = errors.New("cannot be reached") // a database server
+)
+
+// ChangesStay is how long a [LiftedClient] is recorded: counters of the longest window
+// last for two windows.
+const ChangesStay = 2 * fairshare.MaxWindow
 
 // A Batch is written in one transaction.
 type Batch struct {

@@ -23,14 +23,14 @@ func (r *Registry) SetAttackMode(ctx context.Context, mode registry.AttackMode) 
 }
 
 // Holder returns the last text of SetHolder.
-func (r *Registry) Holder(ctx context.Context) (h Holder, err error) {
+func (r *Registry) Holder(ctx context.Context) (h registry.Holder, err error) {
 	err = r.setting(ctx, "holder", &h)
 	return h, err
 }
 
 // SetHolder writes which client, network, owner or fleet holds most of a busy
 // upstream, for operators' commands.
-func (r *Registry) SetHolder(ctx context.Context, h Holder) error {
+func (r *Registry) SetHolder(ctx context.Context, h registry.Holder) error {
 	return r.writing(ctx, false, func(t *tx) error { return t.setSetting("holder", h) })
 }
 

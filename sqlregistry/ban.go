@@ -8,18 +8,19 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry/key"
 )
 
 const banColumns = "client, kind, rule, number, began, until, since, dry"
 
-func scanBan(rows *sql.Rows) (b fairshare.BanRecord, k key, err error) {
+func scanBan(rows *sql.Rows) (b fairshare.BanRecord, k key.Key, err error) {
 	var number, began, until, since int64
 	if err = rows.Scan(&k, &b.Kind, &b.Rule, &number, &began, &until, &since, &b.DryRun); err != nil {
 		return b, k, err
 	}
-	b.Client, err = idOf(k)
+	b.Client, err = key.Client(k)
 	b.Number = int(number)
-	b.Began, b.Until, b.Since = timeOf(began), timeOf(until), timeOf(since)
+	b.Began, b.Until, b.Since = key.Time(began), key.Time(until), key.Time(since)
 	return b, k, err
 }
 
@@ -32,11 +33,11 @@ const bansPage = 1000
 func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[fairshare.BanRecord, error] {
 	after := int64(math.MinInt64)
 	if !all {
-		after = nanoseconds(now)
+		after = key.Nanoseconds(now)
 	}
 	return func(yield func(fairshare.BanRecord, error) bool) {
 		page := make([]fairshare.BanRecord, 0, bansPage)
-		client, kind, rule := key{}, int64(0), ""
+		client, kind, rule := key.Key{}, int64(0), ""
 		for more := true; more; {
 			page = page[:0]
 			err := r.reading(ctx, func(l *link) error {
@@ -65,7 +66,7 @@ func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[
 }
 
 // bansWithin appends the bans of the clients from first to last, at most limit.
-func bansWithin(ctx context.Context, l *link, first, last key, limit int,
+func bansWithin(ctx context.Context, l *link, first, last key.Key, limit int,
 	bans []fairshare.BanRecord) ([]fairshare.BanRecord, error) {
 	err := l.rows(ctx,
 		"SELECT "+banColumns+" FROM bans WHERE client BETWEEN ? AND ? ORDER BY client, kind, rule LIMIT ?",
@@ -94,12 +95,12 @@ func (r *Registry) Reset(ctx context.Context, id fairshare.ClientID, at time.Tim
 
 func (r *Registry) lift(ctx context.Context, id fairshare.ClientID, at time.Time, forget bool) (
 	lifted []fairshare.BanRecord, err error) {
-	k, err := keyOf(id)
+	k, err := key.Of(id)
 	if err != nil {
 		return nil, err
 	}
 	changed := false
-	first, last := within(k)
+	first, last := key.Within(k)
 	err = r.steps(ctx, true, func(t *tx) (bool, error) {
 		if !changed {
 			if err := t.addChange(k, at, forget); err != nil {
@@ -116,12 +117,12 @@ func (r *Registry) lift(ctx context.Context, id fairshare.ClientID, at time.Time
 
 // unban removes bans of the clients from first to last that began at a time or
 // before, at most stepRows.
-func (t *tx) unban(first, last key, at time.Time) (removed []fairshare.BanRecord, err error) {
-	var keys []key
+func (t *tx) unban(first, last key.Key, at time.Time) (removed []fairshare.BanRecord, err error) {
+	var keys []key.Key
 	err = t.link.rows(t.ctx,
 		"SELECT "+banColumns+
 			" FROM bans WHERE client BETWEEN ? AND ? AND began <= ? ORDER BY client, kind, rule LIMIT ?",
-		[]any{first, last, nanoseconds(at), stepRows}, func(rows *sql.Rows) error {
+		[]any{first, last, key.Nanoseconds(at), stepRows}, func(rows *sql.Rows) error {
 			b, k, err := scanBan(rows)
 			removed, keys = append(removed, b), append(keys, k)
 			return err
@@ -137,7 +138,7 @@ func (t *tx) unban(first, last key, at time.Time) (removed []fairshare.BanRecord
 	return removed, nil
 }
 
-func (t *tx) dropBan(k key, kind int64, rule string) error {
+func (t *tx) dropBan(k key.Key, kind int64, rule string) error {
 	n, err := t.exec("DELETE FROM bans WHERE client = ? AND kind = ? AND rule = ?", k, kind, rule)
 	if err != nil {
 		return err
@@ -147,8 +148,8 @@ func (t *tx) dropBan(k key, kind int64, rule string) error {
 }
 
 // addChange records a change that servers read by Changes.
-func (t *tx) addChange(k key, at time.Time, forget bool) error {
-	if _, err := t.exec("INSERT INTO changes (client, at, forget) VALUES (?, ?, ?)", k, nanoseconds(at),
+func (t *tx) addChange(k key.Key, at time.Time, forget bool) error {
+	if _, err := t.exec("INSERT INTO changes (client, at, forget) VALUES (?, ?, ?)", k, key.Nanoseconds(at),
 		forget); err != nil {
 		return err
 	}

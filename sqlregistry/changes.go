@@ -5,13 +5,9 @@ import (
 	"database/sql"
 	"time"
 
-	"fairshare"
 	"fairshare/registry"
+	"fairshare/registry/key"
 )
-
-// ChangesStay is how long a [registry.LiftedClient] is recorded: counters of the longest
-// window last for two windows.
-const ChangesStay = 2 * fairshare.MaxWindow
 
 // Changes returns the changes by operators since a version. If there are none, it
 // takes some µs.
@@ -51,7 +47,7 @@ func (r *Registry) Changes(ctx context.Context, since registry.Version) (registr
 // order of time.
 func (r *Registry) Lifted(ctx context.Context, since time.Time) (clients []registry.LiftedClient, err error) {
 	err = r.reading(ctx, func(l *link) error {
-		clients, err = lifted(ctx, l, "at >= ?", nanoseconds(since))
+		clients, err = lifted(ctx, l, "at >= ?", key.Nanoseconds(since))
 		return err
 	})
 	if err != nil {
@@ -63,14 +59,14 @@ func (r *Registry) Lifted(ctx context.Context, since time.Time) (clients []regis
 func lifted(ctx context.Context, l *link, where string, args ...any) (clients []registry.LiftedClient, err error) {
 	err = l.rows(ctx, "SELECT client, at, forget FROM changes WHERE "+where+" ORDER BY id", args,
 		func(rows *sql.Rows) error {
-			var k key
+			var k key.Key
 			var at int64
 			var c registry.LiftedClient
 			if err := rows.Scan(&k, &at, &c.Forget); err != nil {
 				return err
 			}
-			id, err := idOf(k)
-			c.Client, c.At = id, timeOf(at)
+			id, err := key.Client(k)
+			c.Client, c.At = id, key.Time(at)
 			clients = append(clients, c)
 			return err
 		})

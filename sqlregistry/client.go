@@ -11,21 +11,8 @@ import (
 
 	"fairshare"
 	"fairshare/registry"
+	"fairshare/registry/key"
 )
-
-// A Query selects clients. The zero Query selects the 50 with the most requests.
-type Query struct {
-	// Sort is "requests" (also ""), "refused", "blocked", "dry-run", "cpu", "time" or
-	// "last-seen", the most or latest first, or "client", in ascending order. Clients
-	// with equally many refused requests are sorted by those in dry run, clients with
-	// equal cpu or time by requests.
-	Sort string
-
-	Bot    string // only clients recognised as that bot; "" for all
-	Label  string // only clients that have the label themselves; "" for all
-	Sticky bool   // only clients with an override, a label or a note
-	Limit  int    // 0 means 50
-}
 
 const usualLimit = 50
 
@@ -35,14 +22,11 @@ const clientColumns = "client, kept, first, last, requests, refused, blocked, tr
 // expensive. So each index holds only clients with large values; all clients are
 // read if these are too few.
 type sorting struct {
-	column string
-	heavy  string // the condition of the index
-	value  func(*registry.ClientRecord) int64
-
-	next string // a column that orders clients of equal value; "": none
-	then func(*registry.ClientRecord) int64
-
-	ascending bool // the column is the key
+	column    string
+	heavy     string // the condition of the index
+	next      string // a column that orders clients of equal value; "": none
+	ascending bool   // the column is the key
+	compare   func(a, b *registry.ClientRecord) int
 }
 
 // order returns the end of a statement that sorts.
@@ -56,59 +40,38 @@ func (by *sorting) order(column string) string {
 	return " ORDER BY " + column + " DESC LIMIT ?"
 }
 
-// compare orders two clients as slices.SortFunc needs it, 0 if they are equal.
-func (by *sorting) compare(a, b *registry.ClientRecord) int {
-	c := cmp.Compare(by.value(b), by.value(a))
-	if c == 0 && by.then != nil {
-		c = cmp.Compare(by.then(b), by.then(a))
-	}
-	return c
-}
-
-func sortingOf(name string) (sorting, error) {
-	requests := func(r *registry.ClientRecord) int64 { return r.Spent.Requests }
+func sortingOf(name string) (by sorting, err error) {
 	switch name {
 	case "", "requests":
-		return sorting{column: "requests", heavy: "requests >= 100", value: requests}, nil
+		by = sorting{column: "requests", heavy: "requests >= 100"}
 	case "refused":
-		return sorting{column: "refused", heavy: "refused >= 100",
-			value: func(r *registry.ClientRecord) int64 { return r.Spent.Refused },
-			next:  "trial", then: func(r *registry.ClientRecord) int64 { return r.Spent.DryRun }}, nil
+		by = sorting{column: "refused", heavy: "refused >= 100", next: "trial"}
 	case "cpu":
-		return sorting{column: "cpu", heavy: "cpu >= 10000000000",
-			value: func(r *registry.ClientRecord) int64 { return int64(r.Spent.CPU) },
-			next:  "requests", then: requests}, nil
-	case "blocked":
-		return sorting{column: "blocked", value: func(r *registry.ClientRecord) int64 { return r.Spent.Blocked }}, nil
+		by = sorting{column: "cpu", heavy: "cpu >= 10000000000", next: "requests"}
 	case "dry-run":
-		return sorting{column: "trial", value: func(r *registry.ClientRecord) int64 { return r.Spent.DryRun }}, nil
+		by.column = "trial"
 	case "time":
-		return sorting{
-			column: "took", value: func(r *registry.ClientRecord) int64 { return int64(r.Spent.Time) },
-			next: "requests", then: requests,
-		}, nil
-	case "client": // the caller compares keys of clients that are equal otherwise
-		return sorting{column: "client", value: func(*registry.ClientRecord) int64 { return 0 }, ascending: true}, nil
+		by = sorting{column: "took", next: "requests"}
+	case "client":
+		by = sorting{column: "client", ascending: true}
 	case "last-seen":
-		return sorting{column: "last", value: func(r *registry.ClientRecord) int64 {
-			return nanoseconds(
-				r.LastSeen)
-		}}, nil
+		by.column = "last"
+	default:
+		by.column = name
 	}
-	return sorting{},
-		fmt.Errorf("sorting by %q is %w: client, requests, refused, blocked, dry-run, cpu, time and last-seen are",
-			name, errArgument)
+	by.compare, err = registry.Compare(name)
+	return by, err
 }
 
 // A clientRow is a row of clients.
 type clientRow struct {
 	registry.ClientRecord
-	key        key
+	key        key.Key
 	protection int // the column kept
 }
 
 // Clients returns the clients that a query selects.
-func (r *Registry) Clients(ctx context.Context, q Query) ([]registry.ClientRecord, error) {
+func (r *Registry) Clients(ctx context.Context, q registry.Query) ([]registry.ClientRecord, error) {
 	by, err := sortingOf(q.Sort)
 	if err != nil {
 		return nil, err
@@ -153,7 +116,7 @@ func (r *Registry) TotalTime(ctx context.Context) (total time.Duration, err erro
 
 // selected returns the rows that a query selects, in any order. It may return
 // more.
-func selected(ctx context.Context, l *link, q Query, by sorting) ([]clientRow, error) {
+func selected(ctx context.Context, l *link, q registry.Query, by sorting) ([]clientRow, error) {
 	order := by.order(by.column)
 	sticky := fmt.Sprintf("kept = %d", keptByOperator)
 	if q.Sticky {
@@ -163,7 +126,7 @@ func selected(ctx context.Context, l *link, q Query, by sorting) ([]clientRow, e
 	case q.Label != "":
 		where, args := "client IN (SELECT client FROM labels WHERE name = ?)", []any{q.Label}
 		if q.Bot != "" {
-			where, args = where+" AND (bot = ? OR client = ?)", append(args, q.Bot, append(key{keyBot}, q.Bot...))
+			where, args = where+" AND (bot = ? OR client = ?)", append(args, q.Bot, key.OfBot(q.Bot))
 		}
 		return clientRows(ctx, l, where+order, append(args, q.Limit)...)
 	case q.Bot != "":
@@ -171,7 +134,7 @@ func selected(ctx context.Context, l *link, q Query, by sorting) ([]clientRow, e
 		if err != nil {
 			return nil, err
 		}
-		itself, err := clientRows(ctx, l, "client = ? AND bot <> ?"+order, append(key{keyBot}, q.Bot...), q.Bot,
+		itself, err := clientRows(ctx, l, "client = ? AND bot <> ?"+order, key.OfBot(q.Bot), q.Bot,
 			q.Limit)
 		return append(rows, itself...), err
 	case q.Sticky:
@@ -206,8 +169,8 @@ func clientRows(ctx context.Context, l *link, where string, args ...any) (all []
 			return err
 		}
 		s.CPU, s.Time = time.Duration(cpu), time.Duration(took)
-		c.FirstSeen, c.LastSeen = timeOf(first), timeOf(last)
-		c.Client, err = idOf(c.key)
+		c.FirstSeen, c.LastSeen = key.Time(first), key.Time(last)
+		c.Client, err = key.Client(c.key)
 		all = append(all, c)
 		return err
 	})
@@ -232,46 +195,36 @@ func (c *clientRow) readOverride(ctx context.Context, l *link) (err error) {
 	return nil
 }
 
-// Found holds all records about a client.
-type Found struct {
-	Record  registry.ClientRecord     // of just this client; FirstSeen is zero if it never sent a request
-	Within  []registry.OverrideRecord // of wider prefixes that contain it, the longest first
-	Labels  []registry.Label          // of wider prefixes that contain it, the longest first
-	Bans    []fairshare.BanRecord     // its own, and of clients that contain it or are within it; at most 100
-	Stories []registry.Story          // its own and of clients within it, the latest first; at most 100
-	Inside  int                       // other clients within it, counted up to 1,000
-}
-
 const (
 	mostFound  = 100
 	mostInside = 1000
 )
 
 // Client returns the records about a client, nil if there are none.
-func (r *Registry) Client(ctx context.Context, id fairshare.ClientID) (*Found, error) {
-	k, err := keyOf(id)
+func (r *Registry) Client(ctx context.Context, id fairshare.ClientID) (*registry.Found, error) {
+	k, err := key.Of(id)
 	if err != nil {
 		return nil, err
 	}
-	var found *Found
+	var found *registry.Found
 	err = r.reading(ctx, func(l *link) error {
 		rows, err := clientRows(ctx, l, "client = ?", k)
 		if err != nil {
 			return err
 		}
-		f := &Found{}
+		f := &registry.Found{}
 		if len(rows) > 0 {
 			if err := rows[0].readOverride(ctx, l); err != nil {
 				return err
 			}
 			f.Record = rows[0].ClientRecord
-		} else if f.Record.Client, err = idOf(k); err != nil {
+		} else if f.Record.Client, err = key.Client(k); err != nil {
 			return err
 		}
-		if err := f.wider(ctx, l, k); err != nil {
+		if err := readWider(ctx, l, k, f); err != nil {
 			return err
 		}
-		first, last := within(k)
+		first, last := key.Within(k)
 		if f.Bans, err = bansWithin(ctx, l, first, last, mostFound-min(len(f.Bans), mostFound), f.Bans); err != nil {
 			return err
 		}
@@ -300,20 +253,20 @@ func (r *Registry) Client(ctx context.Context, id fairshare.ClientID) (*Found, e
 // limit: first those of just this prefix, then in the order of their addresses.
 func (r *Registry) Provisional(ctx context.Context, id fairshare.ClientID, limit int) (clients []fairshare.ClientID,
 	err error) {
-	k, err := keyOf(id)
-	if err != nil || k[0] == keyBot {
+	k, err := key.Of(id)
+	if err != nil || key.IsBot(k) {
 		return nil, err
 	}
-	first, last := within(k)
+	first, last := key.Within(k)
 	err = r.reading(ctx, func(l *link) error {
 		clients = nil
 		return l.rows(ctx, "SELECT client FROM clients WHERE client BETWEEN ? AND ? AND length(client) = ? "+
-			"ORDER BY client LIMIT ?", []any{first, last, bitsAt(k) + 1 + viaLen, limit}, func(rows *sql.Rows) error {
-			var found key
+			"ORDER BY client LIMIT ?", []any{first, last, key.ProvisionalLen(k), limit}, func(rows *sql.Rows) error {
+			var found key.Key
 			if err := rows.Scan(&found); err != nil {
 				return err
 			}
-			client, err := idOf(found)
+			client, err := key.Client(found)
 			clients = append(clients, client)
 			return err
 		})
@@ -327,13 +280,13 @@ func (r *Registry) Provisional(ctx context.Context, id fairshare.ClientID, limit
 // Heaviest returns the clients within a prefix with the most requests, the most
 // first. The prefix itself is not among them.
 func (r *Registry) Heaviest(ctx context.Context, id fairshare.ClientID, limit int) ([]registry.ClientRecord, error) {
-	k, err := keyOf(id)
+	k, err := key.Of(id)
 	if err != nil {
 		return nil, err
 	}
 	var records []registry.ClientRecord
 	err = r.reading(ctx, func(l *link) error {
-		first, last := within(k)
+		first, last := key.Within(k)
 		rows, err := clientRows(ctx, l,
 			"client BETWEEN ? AND ? AND client <> ? AND +requests > 0 ORDER BY +requests DESC, client LIMIT ?",
 			first, last, k, limit)
@@ -349,13 +302,13 @@ func (r *Registry) Heaviest(ctx context.Context, id fairshare.ClientID, limit in
 	return records, nil
 }
 
-// wider fills in the records of the prefixes that contain k.
-func (f *Found) wider(ctx context.Context, l *link, k key) error {
-	if k[0] == keyBot {
+// readWider fills in the records of the prefixes that contain k.
+func readWider(ctx context.Context, l *link, k key.Key, f *registry.Found) error {
+	if key.IsBot(k) {
 		return nil
 	}
 	args := make([]any, 1+128) // a prefix of each length, 0 to 128, may contain a provisional client
-	for i, w := range wider(k) {
+	for i, w := range key.Wider(k) {
 		args[i] = w
 	}
 	// Of these keys, that of a longer prefix is greater.
@@ -369,12 +322,12 @@ func (f *Found) wider(ctx context.Context, l *link, k key) error {
 		return err
 	}
 	err = l.rows(ctx, "SELECT client, name FROM labels"+in+", name", args, func(rows *sql.Rows) error {
-		var k key
+		var k key.Key
 		var name string
 		if err := rows.Scan(&k, &name); err != nil {
 			return err
 		}
-		id, err := idOf(k)
+		id, err := key.Client(k)
 		f.Labels = append(f.Labels, registry.Label{Client: id, Name: name})
 		return err
 	})

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"fairshare/registry"
+	"fairshare/registry/key"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -18,19 +19,13 @@ import (
 // The kinds of an [Error]. Test for them with errors.Is.
 var (
 	ErrDamaged  = registry.ErrDamaged
-	ErrNewer    = errors.New("written by a newer version of fairshare")
-	ErrMissing  = errors.New("not there")
-	ErrBusy     = errors.New("locked by another process")
-	ErrFull     = errors.New("no space left on the disk")
-	ErrReadOnly = errors.New("cannot be written")
-	ErrGone     = errors.New("moved, removed or replaced while it was in use")
+	ErrNewer    = registry.ErrNewer
+	ErrMissing  = registry.ErrMissing
+	ErrBusy     = registry.ErrBusy
+	ErrFull     = registry.ErrFull
+	ErrReadOnly = registry.ErrReadOnly
+	ErrGone     = registry.ErrGone
 )
-
-// errRow reports a row that no version has written.
-var errRow = errors.New("a row is not valid")
-
-// errArgument is wrapped by errors that are the caller's mistake.
-var errArgument = errors.New("not possible")
 
 // An Error reports a problem with a registry's file. errors.Is finds its kind.
 type Error struct {
@@ -80,7 +75,7 @@ func fault(ctx context.Context, path string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &known) || errors.Is(err, errNoClient) || errors.Is(err, errArgument):
+	case errors.As(err, &known) || errors.Is(err, key.ErrNoClient) || errors.Is(err, registry.ErrArgument):
 		return err
 	case ctx.Err() != nil:
 		return fmt.Errorf("registry %s: %w", path, ctx.Err())

@@ -13,6 +13,7 @@ import (
 
 	"fairshare"
 	"fairshare/registry"
+	"fairshare/registry/key"
 )
 
 // is reports whether err has a kind and a hint.
@@ -64,10 +65,10 @@ func useAll(r *Registry) (errs []error) {
 	_, _, err := r.Overrides(ctx)
 	add(err)
 	for _, sort := range []string{"requests", "refused", "cpu", "last-seen"} {
-		_, err = r.Clients(ctx, Query{Sort: sort, Limit: 1000})
+		_, err = r.Clients(ctx, registry.Query{Sort: sort, Limit: 1000})
 		add(err)
 	}
-	_, err = r.Clients(ctx, Query{Bot: "bot"})
+	_, err = r.Clients(ctx, registry.Query{Bot: "bot"})
 	add(err)
 	_, err = r.Client(ctx, id("10.0.0.0/24"))
 	add(err)
@@ -253,11 +254,11 @@ func TestStoriesOfVersion1AreMigrated(t *testing.T) {
 	check(t, "Close", old.Close())
 	l, err := connect(ctx, path, mode{mode: "rw"}, time.Second, smallCache)
 	check(t, "connect", err)
-	k, err := keyOf(id("192.0.2.1"))
+	k, err := key.Of(id("192.0.2.1"))
 	check(t, "keyOf", err)
 	_, err = l.conn.ExecContext(ctx,
 		`INSERT INTO stories VALUES (?1, 'dead links', ?2, '0123456789', x'C0000201', '', 0, 2, 2, 0, 429, 1000, 2000, 40, 3000,
-		'addr', 'errors', 13, 12, 60, 'GET', 'example.org', '/later', 'ua')`, []byte(k), networkOf(k))
+		'addr', 'errors', 13, 12, 60, 'GET', 'example.org', '/later', 'ua')`, []byte(k), key.Network(k))
 	check(t, "insert", err)
 	check(t, "close", l.close())
 
@@ -342,24 +343,6 @@ func TestClosedAndReadOnly(t *testing.T) {
 	}
 	if _, err := Open(ctx, t.TempDir(), Options{}); err == nil {
 		t.Error("a folder was opened")
-	}
-}
-
-func TestEmptyClientIDIsAnError(t *testing.T) {
-	r := opened(t, "", Options{})
-	var none fairshare.ClientID
-	_, unsay := r.RemoveOverride(ctx, none)
-	_, lift := r.Lift(ctx, none, start)
-	_, client := r.Client(ctx, none)
-	for i, err := range []error{r.SetOverride(ctx, registry.OverrideRecord{Action: fairshare.Allow}), unsay, lift,
-		client,
-		r.Note(ctx, none, "x"), r.Label(ctx, registry.Label{Name: "x"})} {
-		if !errors.Is(err, errNoClient) {
-			t.Errorf("%d: %v", i, err)
-		}
-	}
-	if err := r.SetOverride(ctx, registry.OverrideRecord{Client: id("192.0.2.1")}); !errors.Is(err, errArgument) {
-		t.Errorf("an override without an action: %v", err)
 	}
 }
 

@@ -85,7 +85,7 @@ func ExampleRegistry_Write() {
 			log.Fatal(err)
 		}
 	}
-	clients, err := store.Clients(ctx, sqlregistry.Query{Sort: "refused"})
+	clients, err := store.Clients(ctx, registry.Query{Sort: "refused"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry/key"
 )
 
 // firstSeenPage is how many clients one statement reads.
@@ -34,7 +35,7 @@ func (r *Registry) FirstSeen(ctx context.Context, seen func(client fairshare.Cli
 					if err != nil {
 						return err
 					}
-					c.client, err = idOf(key(k))
+					c.client, err = key.Client(key.Key(k))
 					page = append(page, c)
 					return err
 				})
@@ -43,7 +44,7 @@ func (r *Registry) FirstSeen(ctx context.Context, seen func(client fairshare.Cli
 			return err
 		}
 		for i := range page {
-			if !seen(page[i].client, timeOf(page[i].first)) {
+			if !seen(page[i].client, key.Time(page[i].first)) {
 				return nil
 			}
 		}

@@ -6,25 +6,21 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry"
+	"fairshare/registry/key"
 )
-
-// Forgotten counts the records that Forget deleted.
-type Forgotten struct {
-	Clients, Bans, Stories, Labels int
-	Override                       bool // there was an override
-}
 
 // Forget deletes all records of every client within a prefix, or of a bot. From
 // then on, Write ignores bans that began at that time or before.
-func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Time) (Forgotten, error) {
-	var f Forgotten
-	k, err := keyOf(id)
+func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Time) (registry.Forgotten, error) {
+	var f registry.Forgotten
+	k, err := key.Of(id)
 	if err != nil {
 		return f, err
 	}
-	first, last := within(k)
+	first, last := key.Within(k)
 	err = r.writing(ctx, true, func(t *tx) error {
-		f = Forgotten{}
+		f = registry.Forgotten{}
 		if err := t.addChange(k, at, true); err != nil {
 			return err
 		}

@@ -126,26 +126,3 @@ func (l *link) integer(ctx context.Context, query string, args ...any) (n int64,
 	}
 	return n, err
 }
-
-// nanoseconds returns a time in the form of the file. A time out of range becomes
-// the nearest one in range.
-func nanoseconds(t time.Time) int64 {
-	switch {
-	case t.IsZero():
-		return 0
-	case t.Unix() < 0:
-		return 1
-	case t.Unix() >= maxSeconds:
-		return maxSeconds * 1e9
-	}
-	return max(t.UnixNano(), 1)
-}
-
-const maxSeconds = 9_223_372_036 // in the year 2262
-
-func timeOf(ns int64) time.Time {
-	if ns == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, ns).UTC()
-}

@@ -7,22 +7,24 @@ import (
 
 	"fairshare"
 	"fairshare/registry"
+	"fairshare/registry/key"
 )
 
 // SetOverride sets an operator's override for a client, and replaces an earlier one.
 func (r *Registry) SetOverride(ctx context.Context, override registry.OverrideRecord) error {
-	k, err := keyOf(override.Client)
+	k, err := key.Of(override.Client)
 	if err != nil {
 		return err
 	}
 	if override.Action != fairshare.Allow && override.Action != fairshare.Refuse && override.Action != fairshare.Block {
-		return fmt.Errorf("override of %s: %v is %w", override.Client, override.Action, errArgument)
+		return fmt.Errorf("override of %s: %v is %w", override.Client, override.Action, registry.ErrArgument)
 	}
 	return r.writing(ctx, true, func(t *tx) error {
 		t.overrides = true
 		_, err := t.exec(
 			"INSERT INTO words (client, action, since, until, reason) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET action = excluded.action, since = excluded.since, until = excluded.until, reason = excluded.reason",
-			k, int64(override.Action), nanoseconds(override.Since), nanoseconds(override.Until), override.Reason)
+			k, int64(override.Action), key.Nanoseconds(override.Since), key.Nanoseconds(override.Until),
+			override.Reason)
 		if err != nil {
 			return err
 		}
@@ -34,7 +36,7 @@ func (r *Registry) SetOverride(ctx context.Context, override registry.OverrideRe
 // none.
 func (r *Registry) RemoveOverride(ctx context.Context, id fairshare.ClientID) (was *registry.OverrideRecord,
 	err error) {
-	k, err := keyOf(id)
+	k, err := key.Of(id)
 	if err != nil {
 		return nil, err
 	}
@@ -53,12 +55,12 @@ func (r *Registry) RemoveOverride(ctx context.Context, id fairshare.ClientID) (w
 
 // Label sets a label of a client. It does nothing if the client has it.
 func (r *Registry) Label(ctx context.Context, label registry.Label) error {
-	k, err := keyOf(label.Client)
+	k, err := key.Of(label.Client)
 	if err != nil {
 		return err
 	}
 	if label.Name == "" {
-		return fmt.Errorf("label of %s without a name: %w", label.Client, errArgument)
+		return fmt.Errorf("label of %s without a name: %w", label.Client, registry.ErrArgument)
 	}
 	return r.writing(ctx, true, func(t *tx) error {
 		n, err := t.exec("INSERT INTO labels (client, name) VALUES (?, ?) ON CONFLICT DO NOTHING", k, label.Name)
@@ -73,7 +75,7 @@ func (r *Registry) Label(ctx context.Context, label registry.Label) error {
 // Unlabel removes a label of a client, or all if name is "". It returns the removed
 // labels.
 func (r *Registry) Unlabel(ctx context.Context, id fairshare.ClientID, name string) (removed []string, err error) {
-	k, err := keyOf(id)
+	k, err := key.Of(id)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +104,7 @@ func (r *Registry) Unlabel(ctx context.Context, id fairshare.ClientID, name stri
 
 // Note sets the note on a client; "" removes it.
 func (r *Registry) Note(ctx context.Context, id fairshare.ClientID, text string) error {
-	k, err := keyOf(id)
+	k, err := key.Of(id)
 	if err != nil {
 		return err
 	}
@@ -139,12 +141,12 @@ func (r *Registry) Overrides(ctx context.Context) (overrides []registry.Override
 			return err
 		}
 		return l.rows(ctx, "SELECT client, name FROM labels ORDER BY client, name", nil, func(rows *sql.Rows) error {
-			var k key
+			var k key.Key
 			var name string
 			if err := rows.Scan(&k, &name); err != nil {
 				return err
 			}
-			id, err := idOf(k)
+			id, err := key.Client(k)
 			labels = append(labels, registry.Label{Client: id, Name: name})
 			return err
 		})
@@ -156,21 +158,21 @@ func (r *Registry) Overrides(ctx context.Context) (overrides []registry.Override
 }
 
 func scanOverride(rows *sql.Rows) (override registry.OverrideRecord, err error) {
-	var k key
+	var k key.Key
 	var since, until int64
 	if err = rows.Scan(&k, &override.Action, &since, &until, &override.Reason); err != nil {
 		return override, err
 	}
 	if override.Action != fairshare.Allow && override.Action != fairshare.Refuse && override.Action != fairshare.Block {
-		return override, errRow
+		return override, key.ErrRow
 	}
-	override.Client, err = idOf(k)
-	override.Since, override.Until = timeOf(since), timeOf(until)
+	override.Client, err = key.Client(k)
+	override.Since, override.Until = key.Time(since), key.Time(until)
 	return override, err
 }
 
 // overrideOf returns the override of exactly this client, nil if there is none.
-func overrideOf(ctx context.Context, l *link, k key) (override *registry.OverrideRecord, err error) {
+func overrideOf(ctx context.Context, l *link, k key.Key) (override *registry.OverrideRecord, err error) {
 	err = l.rows(ctx, "SELECT client, action, since, until, reason FROM words WHERE client = ?", []any{k},
 		func(rows *sql.Rows) error {
 			scanned, err := scanOverride(rows)
@@ -181,7 +183,7 @@ func overrideOf(ctx context.Context, l *link, k key) (override *registry.Overrid
 }
 
 // labelsOf returns the labels of exactly this client.
-func labelsOf(ctx context.Context, l *link, k key) (labels []string, err error) {
+func labelsOf(ctx context.Context, l *link, k key.Key) (labels []string, err error) {
 	err = l.rows(ctx, "SELECT name FROM labels WHERE client = ? ORDER BY name", []any{k}, func(rows *sql.Rows) error {
 		var name string
 		err := rows.Scan(&name)

@@ -49,9 +49,6 @@ func child(t *testing.T, kind, path string) (c *exec.Cmd, out *bufio.Reader) {
 	return c, bufio.NewReader(pipe)
 }
 
-// numbered returns a client for a number.
-func numbered(n int) string { return fmt.Sprintf("10.%d.%d.%d", n>>16, n>>8&255, n&255) }
-
 // hammer writes until it is killed. For each number it writes a ban, for each fifth
 // also an override; then it prints the number.
 func hammer(path string) error {
@@ -137,7 +134,7 @@ func TestKillLosesNoWrittenData(t *testing.T) {
 }
 
 // sound checks that the file is not damaged and that its counts are right.
-func sound(t *testing.T, r *Registry) {
+func sound(t testing.TB, r *Registry) {
 	t.Helper()
 	check(t, "reading", r.reading(ctx, func(l *link) error {
 		var ok string

@@ -5,6 +5,9 @@ import (
 	"database/sql"
 	"fmt"
 	"time"
+
+	"fairshare/registry"
+	"fairshare/registry/key"
 )
 
 const (
@@ -27,11 +30,12 @@ const (
 //     each network has only one, the oldest of all.
 func (r *Registry) Prune(ctx context.Context, now time.Time, rows int) (more bool, err error) {
 	if rows <= 0 {
-		return false, fmt.Errorf("pruning %d rows is %w", rows, errArgument)
+		return false, fmt.Errorf("pruning %d rows is %w", rows, registry.ErrArgument)
 	}
 	p := pruning{
-		now: nanoseconds(now), old: nanoseconds(now.Add(-r.o.Age)), week: nanoseconds(now.Add(-overridesStay)),
-		day:     nanoseconds(now.Add(-ChangesStay)),
+		now: key.Nanoseconds(now), old: key.Nanoseconds(now.Add(-r.o.Age)),
+		week:    key.Nanoseconds(now.Add(-overridesStay)),
+		day:     key.Nanoseconds(now.Add(-registry.ChangesStay)),
 		clients: int64(r.o.Clients), bans: int64(r.o.Bans), stories: int64(r.o.Stories),
 		tenth: max(int64(r.o.Stories)/10, 1),
 	}
@@ -104,7 +108,7 @@ func (p *pruning) changes(t *tx, rows int) (int, error) {
 	n, err := t.exec(
 		"DELETE FROM changes WHERE id IN (SELECT id FROM (SELECT id, at FROM changes ORDER BY id LIMIT ?) WHERE at < ?)", rows, p.day)
 	if n > 0 {
-		t.lifts = lifts{}
+		t.lifts = key.Lifts{}
 	}
 	return int(n), err
 }
@@ -124,7 +128,7 @@ func (p *pruning) manyBans(t *tx, rows int) (int, error) {
 // dropBans removes the bans with the earliest end.
 func (t *tx) dropBans(rows int, where string, arg int64) (int, error) {
 	type banKey struct {
-		client key
+		client key.Key
 		kind   int64
 		rule   string
 	}
@@ -201,9 +205,9 @@ func (p *pruning) manyClients(t *tx, rows int) (removed int, err error) {
 	return removed, nil
 }
 
-func keys(t *tx, query string, args ...any) (keys []key, err error) {
+func keys(t *tx, query string, args ...any) (keys []key.Key, err error) {
 	err = t.link.rows(t.ctx, query, args, func(rows *sql.Rows) error {
-		var k key
+		var k key.Key
 		err := rows.Scan(&k)
 		keys = append(keys, k)
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"fairshare"
 	"fairshare/registry"
+	"fairshare/registry/key"
 )
 
 const storyColumns = "client, rule, id, addr, bot, state, action, ban, dry, status, first, last, count, until, counted, resource, used, allowed, span, method, host, path, agent, ban_began, ban_method, ban_path, robots"
@@ -16,7 +17,7 @@ const storyColumns = "client, rule, id, addr, bot, state, action, ban, dry, stat
 // story writes a story and replaces the earlier one of its client and rule. If
 // there are more than most then, it removes one.
 func (t *tx) story(s *registry.Story, most int64) error {
-	k, err := keyOf(s.Client)
+	k, err := key.Of(s.Client)
 	if err != nil {
 		return nil
 	}
@@ -27,8 +28,9 @@ func (t *tx) story(s *registry.Story, most int64) error {
 	args := []any{
 		k, s.Rule, s.ID, s.Addr.AsSlice(), s.Bot, int64(s.BotState), int64(s.Action), int64(s.Ban), s.DryRun,
 		int64(s.Status),
-		first, nanoseconds(s.Last), s.Count, nanoseconds(s.Until), s.By, s.Resource, s.Used, s.Allowed, int64(s.Window),
-		s.Method, s.Host, s.Path, s.UserAgent, nanoseconds(s.BanBegan), s.BanMethod, s.BanPath,
+		first, key.Nanoseconds(s.Last), s.Count, key.Nanoseconds(s.Until), s.By, s.Resource, s.Used, s.Allowed,
+		int64(s.Window),
+		s.Method, s.Host, s.Path, s.UserAgent, key.Nanoseconds(s.BanBegan), s.BanMethod, s.BanPath,
 		s.Robots,
 	}
 	if !s.Addr.IsValid() {
@@ -42,7 +44,7 @@ func (t *tx) story(s *registry.Story, most int64) error {
 	if err != nil || n > 0 {
 		return err
 	}
-	network := networkOf(k)
+	network := key.Network(k)
 	_, err = t.exec("INSERT INTO stories ("+storyColumns+", network) VALUES (?"+strings.Repeat(", ?", len(args))+")",
 		append(args, network)...)
 	if err != nil {
@@ -79,7 +81,7 @@ func (t *tx) dropOfMost(many int64) (dropped bool, err error) {
 		n, err = t.dropStories("1 ORDER BY last", 1)
 	}
 	if err == nil && n == 0 {
-		err = errRow // the count of a network is wrong
+		err = key.ErrRow // the count of a network is wrong
 	}
 	return err == nil, err
 }
@@ -99,7 +101,7 @@ func (t *tx) dropStory(row int64, network []byte) error {
 }
 
 func scanStory(rows *sql.Rows) (s registry.Story, err error) {
-	var k key
+	var k key.Key
 	var addr []byte
 	var status, first, last, until, span, banBegan int64
 	err = rows.Scan(&k, &s.Rule, &s.ID, &addr, &s.Bot, &s.BotState, &s.Action, &s.Ban, &s.DryRun, &status, &first,
@@ -111,9 +113,9 @@ func scanStory(rows *sql.Rows) (s registry.Story, err error) {
 	}
 	s.Addr, _ = netip.AddrFromSlice(addr)
 	s.Status, s.Window = int(status), time.Duration(span)
-	s.First, s.Last, s.Until = timeOf(first), timeOf(last), timeOf(until)
-	s.BanBegan = timeOf(banBegan)
-	s.Client, err = idOf(k)
+	s.First, s.Last, s.Until = key.Time(first), key.Time(last), key.Time(until)
+	s.BanBegan = key.Time(banBegan)
+	s.Client, err = key.Client(k)
 	return s, err
 }
 
@@ -142,7 +144,7 @@ func (r *Registry) Story(ctx context.Context, id string) (found []registry.Story
 // Stories returns the latest stories of the clients within a prefix, or of a
 // bot, the latest first. A limit of 0 means 50.
 func (r *Registry) Stories(ctx context.Context, id fairshare.ClientID, limit int) (found []registry.Story, err error) {
-	k, err := keyOf(id)
+	k, err := key.Of(id)
 	if err != nil {
 		return nil, err
 	}
@@ -156,10 +158,10 @@ func (r *Registry) Stories(ctx context.Context, id fairshare.ClientID, limit int
 	return found, nil
 }
 
-func storiesWithin(ctx context.Context, l *link, k key, limit int) ([]registry.Story, error) {
+func storiesWithin(ctx context.Context, l *link, k key.Key, limit int) ([]registry.Story, error) {
 	if limit <= 0 {
 		limit = usualLimit
 	}
-	first, last := within(k)
+	first, last := key.Within(k)
 	return stories(ctx, l, "client BETWEEN ? AND ? ORDER BY last DESC, client, rule LIMIT ?", first, last, limit)
 }

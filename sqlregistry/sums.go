@@ -5,22 +5,15 @@ import (
 	"database/sql"
 	"time"
 
-	"fairshare"
 	"fairshare/registry"
+	"fairshare/registry/key"
 )
-
-// A ClientSum is what one client has spent, and the fleet that it belonged to.
-type ClientSum struct {
-	Client fairshare.ClientID
-	Spent  registry.Spent
-	Fleet  string // "" for none
-}
 
 // Sums calls seen for each client that has sent a request. It stops when seen
 // returns false. It holds no lock: it may miss a client that is written in the
 // meantime. A million clients take about two seconds.
-func (r *Registry) Sums(ctx context.Context, seen func(*ClientSum) bool) error {
-	page := make([]ClientSum, 0, firstSeenPage)
+func (r *Registry) Sums(ctx context.Context, seen func(*registry.ClientSum) bool) error {
+	page := make([]registry.ClientSum, 0, firstSeenPage)
 	var at int64 // rowid of the last
 	for {
 		page = page[:0]
@@ -29,7 +22,7 @@ func (r *Registry) Sums(ctx context.Context, seen func(*ClientSum) bool) error {
 				"FROM clients WHERE rowid > ? AND first > 0 ORDER BY rowid LIMIT ?", []any{at, firstSeenPage},
 				func(rows *sql.Rows) error {
 					var k sql.RawBytes
-					var c ClientSum
+					var c registry.ClientSum
 					var cpu, took int64
 					s := &c.Spent
 					err := rows.Scan(&at, &k, &s.Requests, &s.Refused, &s.Blocked, &s.DryRun, &cpu, &took, &s.Bytes,
@@ -38,7 +31,7 @@ func (r *Registry) Sums(ctx context.Context, seen func(*ClientSum) bool) error {
 						return err
 					}
 					s.CPU, s.Time = time.Duration(cpu), time.Duration(took)
-					c.Client, err = idOf(key(k))
+					c.Client, err = key.Client(key.Key(k))
 					page = append(page, c)
 					return err
 				})

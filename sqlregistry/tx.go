@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+
+	"fairshare/registry/key"
 )
 
 // A writer is the connection that writes.
@@ -12,7 +14,7 @@ type writer struct {
 	*link
 	synced    bool // it syncs each commit
 	unchecked int  // rows written since the last request for a checkpoint
-	lifts     lifts
+	lifts     key.Lifts
 }
 
 // A tx is a transaction that writes. At its end it updates the table counts.
@@ -88,7 +90,7 @@ func (w *writer) run(ctx context.Context, synced bool, do func(*tx) error) error
 	}
 	if err != nil {
 		_, rollback := w.exec(t.ctx, "ROLLBACK") // a full disk has done so already
-		w.lifts = lifts{}
+		w.lifts = key.Lifts{}
 		_ = rollback
 		return err
 	}
@@ -136,7 +138,7 @@ func (t *tx) count() error {
 
 // protect adds a row for a client if there is none, and raises its value of kept to
 // at least this one.
-func (t *tx) protect(k key, kept int) error {
+func (t *tx) protect(k key.Key, kept int) error {
 	n, err := t.exec("INSERT INTO clients (client, kept) VALUES (?, ?) ON CONFLICT DO NOTHING", k, kept)
 	t.clients += n
 	if n == 0 && err == nil {
@@ -147,7 +149,7 @@ func (t *tx) protect(k key, kept int) error {
 
 // unprotect computes a client's value of kept again. It removes the row if the
 // client never sent a request and nothing protects it.
-func (t *tx) unprotect(k key) error {
+func (t *tx) unprotect(k key.Key) error {
 	_, err := t.exec(`UPDATE clients SET kept = CASE
 		WHEN EXISTS (SELECT 1 FROM words WHERE client = ?1) OR EXISTS (SELECT 1 FROM labels WHERE client = ?1) OR EXISTS (SELECT 1 FROM notes WHERE client = ?1) THEN 2
 		WHEN EXISTS (SELECT 1 FROM bans WHERE client = ?1) THEN 1

@@ -3,23 +3,12 @@ package sqlregistry
 import (
 	"context"
 	"database/sql"
-	"math"
 	"time"
 
 	"fairshare"
 	"fairshare/registry"
+	"fairshare/registry/key"
 )
-
-// clockMargin bounds by how much Batch.At may be too early.
-const clockMargin = 2 * time.Second
-
-// latest returns b.At as Unix ns, and the latest time if At is zero.
-func latest(b *registry.Batch) int64 {
-	if b.At.IsZero() {
-		return math.MaxInt64
-	}
-	return nanoseconds(b.At.Add(clockMargin))
-}
 
 // Write writes a batch. It ignores
 //
@@ -33,9 +22,9 @@ func latest(b *registry.Batch) int64 {
 // it: it is a newer report of the same ban, and the clock has stepped back.
 //
 // In a flood that Prune cannot keep up with, the file stays bounded. With a sixteenth
-// more clients than their bound, Write ignores records of new clients, unless they
-// are banned or an operator has set something on them. It still updates known
-// clients. With a sixteenth more stories than their bound, it removes one for each
+// more clients than their bound, Write ignores records of new clients. It
+// still updates known clients; those with a ban or an operator's decision are known.
+// With a sixteenth more stories than their bound, it removes one for each
 // new story, in the order of Prune.
 //
 // It does not sync the disk, not even for bans: an attack that causes a thousand
@@ -46,7 +35,7 @@ func (r *Registry) Write(ctx context.Context, b registry.Batch) error {
 		return nil
 	}
 	return r.writing(ctx, false, func(t *tx) error {
-		t.latest = latest(&b)
+		t.latest = key.Latest(b.At)
 		for i := range b.Bans {
 			if err := t.ban(&b.Bans[i]); err != nil {
 				return err
@@ -77,7 +66,7 @@ func most(bound int) int64 { return int64(bound) + int64(bound)/16 }
 // client writes an update of a client. It adds a new client only if there are fewer
 // than most.
 func (t *tx) client(d *registry.ClientDelta, most int64) error {
-	k, err := keyOf(d.Client)
+	k, err := key.Of(d.Client)
 	if err != nil {
 		return nil
 	}
@@ -87,7 +76,7 @@ func (t *tx) client(d *registry.ClientDelta, most int64) error {
 	}
 	s := &d.Spent
 	args := []any{
-		k, first, nanoseconds(d.LastSeen),
+		k, first, key.Nanoseconds(d.LastSeen),
 		bounded(s.Requests), bounded(s.Refused), bounded(s.Blocked), bounded(s.DryRun),
 		bounded(int64(s.CPU)), bounded(int64(s.Time)), bounded(s.Bytes), bounded(s.Errors),
 		d.Bot, int64(d.BotState), d.UserAgent, d.Fleet,
@@ -112,15 +101,15 @@ func (t *tx) client(d *registry.ClientDelta, most int64) error {
 // ban writes a ban. One of the same length with a later Since is a newer report of the
 // recorded ban. After a step of the clock it may seem to begin earlier.
 func (t *tx) ban(b *fairshare.BanRecord) error {
-	k, err := keyOf(b.Client)
+	k, err := key.Of(b.Client)
 	if err != nil {
 		return nil
 	}
-	began := nanoseconds(b.Began)
+	began := key.Nanoseconds(b.Began)
 	if lifted, err := t.liftedSince(k, began); err != nil || lifted {
 		return err
 	}
-	args := []any{k, int64(b.Kind), b.Rule, int64(b.Number), began, nanoseconds(b.Until), nanoseconds(b.Since),
+	args := []any{k, int64(b.Kind), b.Rule, int64(b.Number), began, key.Nanoseconds(b.Until), key.Nanoseconds(b.Since),
 		b.DryRun}
 	n, err := t.exec(
 		`UPDATE bans SET number = ?4, began = ?5, until = ?6, since = ?7, dry = ?8 WHERE client = ?1 AND kind = ?2 AND rule = ?3
@@ -145,87 +134,39 @@ const (
 
 // liftedSince reports whether the bans of a client were lifted at a time or
 // later.
-func (t *tx) liftedSince(k key, began int64) (bool, error) {
+func (t *tx) liftedSince(k key.Key, began int64) (bool, error) {
 	if err := t.readLifts(); err != nil {
 		return false, err
 	}
-	at, found := t.lifts.latest(t.lifts.at, k)
-	return found && at >= began && at <= t.latest, nil
+	return t.lifts.Lifted(k, began, t.latest), nil
 }
 
 // remembered returns the start of a client's records in Unix ns: not before the
 // client was last forgotten. forgotten reports that it was forgotten after last.
-func (t *tx) remembered(k key, first, last time.Time) (from int64, forgotten bool, err error) {
+func (t *tx) remembered(k key.Key, first, last time.Time) (from int64, forgotten bool, err error) {
 	if err := t.readLifts(); err != nil {
 		return 0, false, err
 	}
-	from = nanoseconds(first)
-	if at, found := t.lifts.latest(t.lifts.forgot, k); found && at <= t.latest {
-		return max(from, at+1), nanoseconds(last) <= at, nil
-	}
-	return from, false, nil
+	from, forgotten = t.lifts.Remembered(k, key.Nanoseconds(first), key.Nanoseconds(last), t.latest)
+	return from, forgotten, nil
 }
 
+// readLifts reads the new rows of changes. The lifts cover about the last
+// [registry.ChangesStay].
 func (t *tx) readLifts() error {
 	if t.liftsRead {
 		return nil
 	}
-	err := t.lifts.readOn(t.ctx, t.link)
+	err := t.link.rows(t.ctx, "SELECT id, client, at, forget FROM changes WHERE id > ? ORDER BY id", []any{t.lifts.LastID},
+		func(rows *sql.Rows) error {
+			var k key.Key
+			var id, at int64
+			var forget bool
+			if err := rows.Scan(&id, &k, &at, &forget); err != nil {
+				return err
+			}
+			return t.lifts.Add(id, k, at, forget)
+		})
 	t.liftsRead = err == nil
 	return err
-}
-
-// lifts holds the rows of changes that were read so far: the last time of each
-// change, by the clients' keys. It covers about the last ChangesStay.
-type lifts struct {
-	read   int64            // the last id
-	at     map[string]int64 // bans were lifted, or all was forgotten
-	forgot map[string]int64 // all was forgotten
-	bits   [256]bool        // lengths of the prefixes in at
-}
-
-// latest returns the last change of k, or of a prefix that contains it.
-func (l *lifts) latest(done map[string]int64, k key) (at int64, found bool) {
-	if len(done) == 0 {
-		return 0, false
-	}
-	at, found = done[string(k)]
-	if k[0] == keyBot {
-		return at, found
-	}
-	for bits := range nWider(k) {
-		if l.bits[bits] {
-			if of, known := done[string(prefixOf(k, bits))]; known && (!found || of > at) {
-				at, found = of, true
-			}
-		}
-	}
-	return at, found
-}
-
-// readOn reads the new rows.
-func (l *lifts) readOn(ctx context.Context, from *link) error {
-	if l.at == nil {
-		l.at, l.forgot = map[string]int64{}, map[string]int64{}
-	}
-	return from.rows(ctx, "SELECT id, client, at, forget FROM changes WHERE id > ? ORDER BY id", []any{l.read},
-		func(rows *sql.Rows) error {
-			var k key
-			var at int64
-			var forget bool
-			if err := rows.Scan(&l.read, &k, &at, &forget); err != nil {
-				return err
-			}
-			if _, err := idOf(k); err != nil {
-				return err
-			}
-			if k[0] != keyBot {
-				l.bits[k[bitsAt(k)]] = true
-			}
-			l.at[string(k)] = max(at, l.at[string(k)])
-			if forget {
-				l.forgot[string(k)] = max(at, l.forgot[string(k)])
-			}
-			return nil
-		})
 }

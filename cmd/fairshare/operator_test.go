@@ -20,6 +20,7 @@ import (
 
 	"fairshare/internal/cli"
 	"fairshare/policyfile"
+	"fairshare/registry"
 	"fairshare/sqlregistry"
 )
 
@@ -51,7 +52,7 @@ func TestOperators(t *testing.T) {
 					sqlregistry.Options{})
 				ts.Check(err)
 				defer r.Close()
-				ts.Check(r.SetSettings(context.Background(), sqlregistry.Settings{Owners: []string{ts.MkAbs(args[1])}}))
+				ts.Check(r.SetSettings(context.Background(), registry.Settings{Owners: []string{ts.MkAbs(args[1])}}))
 			},
 			"json": checkJSON,
 		},

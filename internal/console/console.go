@@ -10,7 +10,7 @@ import (
 	"fairshare/httpguard"
 	"fairshare/internal/livepolicy"
 	"fairshare/internal/traffic"
-	"fairshare/sqlregistry"
+	"fairshare/registry"
 )
 
 // Options are the parts of a server that a Console shows. Version and Address may be empty.
@@ -71,7 +71,7 @@ func (c *Console) Refused(r *httpguard.Report) {
 func (c *Console) Unjudged() { c.Traffic.Unjudged() }
 
 // registry returns the registry, or nil.
-func (c *Console) registry() *sqlregistry.Registry { return c.Policy.Registry() }
+func (c *Console) registry() registry.Reader { return c.Policy.Registry() }
 
 // wall returns the system's time.
 func (c *Console) wall() time.Time { return c.Policy.Wall(c.Policy.Now()) }

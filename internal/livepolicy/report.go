@@ -9,7 +9,7 @@ import (
 	"fairshare"
 
 	"fairshare/policyfile"
-	"fairshare/sqlregistry"
+	"fairshare/registry"
 )
 
 // FrequentReport returns lines for the log about the last seconds: refused
@@ -98,11 +98,14 @@ func (p *Policy) HasRegistry() bool { return p.state.registrar != nil }
 
 // Registry returns the registry to read; nil if there is none. A restored backup may replace it: ask each
 // time.
-func (p *Policy) Registry() *sqlregistry.Registry {
+func (p *Policy) Registry() registry.Reader {
 	if p.state.store == nil {
 		return nil
 	}
-	return p.state.store.reading()
+	if r := p.state.store.reading(); r != nil {
+		return r
+	}
+	return nil
 }
 
 // Folder returns the state folder; "" if nothing outlives the process.

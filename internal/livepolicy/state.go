@@ -56,10 +56,10 @@ type State struct {
 	referenceKey    []byte   // nil: a random one
 	findings        []string // what was found at the start, for people
 	log             func(string)
-	readOnly        bool               // the folder could not be written at the start
-	holder          sqlregistry.Holder // written last
-	logins          *logins.Watcher    // nil: nothing is known of logins
-	settingsPending bool               // operators' commands do not know the current settings yet
+	readOnly        bool            // the folder could not be written at the start
+	holder          registry.Holder // written last
+	logins          *logins.Watcher // nil: nothing is known of logins
+	settingsPending bool            // operators' commands do not know the current settings yet
 
 	mu         sync.Mutex     // of what follows
 	lock       *lockfile.Lock // nil: another process keeps its counters in the folder
@@ -248,7 +248,7 @@ func (p *Policy) restoreBans(ctx context.Context, s *State) (enforced int, err e
 		s.registrar.Banned(b)
 		p.exportChanged()
 	})
-	lifted, err := s.store.Lifted(ctx, clock.Wall(now).Add(-sqlregistry.ChangesStay))
+	lifted, err := s.store.Lifted(ctx, clock.Wall(now).Add(-registry.ChangesStay))
 	if err != nil {
 		return 0, err
 	}
@@ -277,7 +277,7 @@ func (s *State) countOverrides(ctx context.Context, now time.Time) (banned, allo
 
 // registryError adds the hint of a registry that cannot be used.
 func registryError(err error) error {
-	var fault *sqlregistry.Error
+	var fault interface{ Hint() string }
 	if errors.As(err, &fault) && fault.Hint() != "" {
 		return cli.Hint(err, fault.Hint())
 	}
@@ -455,7 +455,7 @@ func (s *State) publishSettings(ctx context.Context, rt *Runtime) {
 			*name = absolute
 		}
 	}
-	err := s.store.SetSettings(ctx, sqlregistry.Settings{
+	err := s.store.SetSettings(ctx, registry.Settings{
 		Policy: rt.File.Name, Contact: rt.File.Contact, TrustedProxies: rt.Clients.Trusted(),
 		IPv4Prefix: cmp.Or(rt.File.Policy.IPv4Prefix, 32), IPv6Prefix: cmp.Or(rt.File.Policy.IPv6Prefix, 64),
 		Bots:   names,
@@ -480,7 +480,7 @@ func (s *State) publishHolder(text string, now time.Time) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), settingsTimeout)
 	defer cancel()
-	next := sqlregistry.Holder{Text: text, At: now}
+	next := registry.Holder{Text: text, At: now}
 	if err := s.store.SetHolder(ctx, next); err == nil { // else it is tried again
 		s.holder = next
 	}

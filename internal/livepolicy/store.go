@@ -38,15 +38,15 @@ func openStore(ctx context.Context, path string, opts sqlregistry.Options, log f
 	if s.writable, err = sqlregistry.Open(ctx, path, opts); err == nil {
 		return s, nil
 	}
-	if !errors.Is(err, sqlregistry.ErrFull) && !errors.Is(err, sqlregistry.ErrReadOnly) &&
-		!errors.Is(err, sqlregistry.ErrBusy) {
+	if !errors.Is(err, registry.ErrFull) && !errors.Is(err, registry.ErrReadOnly) &&
+		!errors.Is(err, registry.ErrBusy) {
 		return nil, err
 	}
 	readOnly := opts
 	readOnly.ReadOnly = true
 	var unread error
 	if s.readable, unread = sqlregistry.Open(ctx, path, readOnly); unread != nil &&
-		!errors.Is(unread, sqlregistry.ErrMissing) {
+		!errors.Is(unread, registry.ErrMissing) {
 		return nil, err
 	}
 	log(fmt.Sprintf("warning: %v: nothing new is stored until it can be written; it is tried again", err))
@@ -81,7 +81,7 @@ func (s *store) writing(ctx context.Context) (*sqlregistry.Registry, error) {
 // follow opens the registry that has replaced r, if err says that r is gone. It
 // returns err: the next call uses the new registry.
 func (s *store) follow(ctx context.Context, r *sqlregistry.Registry, err error) error {
-	if !errors.Is(err, sqlregistry.ErrGone) {
+	if !errors.Is(err, registry.ErrGone) {
 		return err
 	}
 	s.mu.Lock()
@@ -114,7 +114,7 @@ func (s *store) Prune(ctx context.Context, now time.Time, rows int) (more bool, 
 	return r.Prune(ctx, now, rows)
 }
 
-func (s *store) SetSettings(ctx context.Context, settings sqlregistry.Settings) error {
+func (s *store) SetSettings(ctx context.Context, settings registry.Settings) error {
 	r, err := s.writing(ctx)
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (s *store) AttackMode(ctx context.Context) (registry.AttackMode, error) {
 	return registry.AttackMode{}, nil
 }
 
-func (s *store) SetHolder(ctx context.Context, h sqlregistry.Holder) error {
+func (s *store) SetHolder(ctx context.Context, h registry.Holder) error {
 	r, err := s.writing(ctx)
 	if err != nil {
 		return err

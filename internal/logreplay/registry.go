@@ -27,17 +27,17 @@ func (s *session) useRegistry(options *replay.Options) ([]replay.Warning, error)
 		return nil, err
 	}
 	ctx := s.env.Context
-	registry, err := sqlregistry.Open(ctx, filepath.Join(dir, setup.RegistryFile),
+	stored, err := sqlregistry.Open(ctx, filepath.Join(dir, setup.RegistryFile),
 		sqlregistry.Options{ReadOnly: true, MustExist: true, Log: s.log})
-	if errors.Is(err, sqlregistry.ErrMissing) {
+	if errors.Is(err, registry.ErrMissing) {
 		s.log(fmt.Sprintf("no registry in %s: the replay has no labels and no decisions of operators", s.State))
 		return nil, nil
 	}
 	if err != nil {
 		return nil, registryError(err, dir)
 	}
-	defer registry.Close()
-	overrides, labels, err := registry.Overrides(ctx)
+	defer stored.Close()
+	overrides, labels, err := stored.Overrides(ctx)
 	if err != nil {
 		return nil, registryError(err, dir)
 	}

@@ -10,7 +10,6 @@ import (
 	"fairshare/internal/cli"
 	"fairshare/internal/prose"
 	"fairshare/registry"
-	"fairshare/sqlregistry"
 )
 
 // Client shows everything that is recorded about a client. ADDR@PEER is the
@@ -29,7 +28,7 @@ func Client(env *cli.Environment, state, client string, json bool) error {
 	if err != nil {
 		return err
 	}
-	var all, provisional []*sqlregistry.Found
+	var all, provisional []*registry.Found
 	if via.IsValid() {
 		id.Via = via
 		all, err = o.findProvisional([]fairshare.ClientID{id.ClientID})
@@ -97,7 +96,7 @@ const mostProvisional = 100
 
 // provisional returns what is recorded about the provisional clients that have
 // exactly the prefix of a client.
-func (o *operation) provisional(id fairshare.ClientID) ([]*sqlregistry.Found, error) {
+func (o *operation) provisional(id fairshare.ClientID) ([]*registry.Found, error) {
 	if !id.Prefix.IsValid() {
 		return nil, nil
 	}
@@ -111,7 +110,7 @@ func (o *operation) provisional(id fairshare.ClientID) ([]*sqlregistry.Found, er
 
 // findProvisional returns what is recorded about provisional clients. What
 // operators have set for their addresses does not belong to them.
-func (o *operation) findProvisional(clients []fairshare.ClientID) (all []*sqlregistry.Found, err error) {
+func (o *operation) findProvisional(clients []fairshare.ClientID) (all []*registry.Found, err error) {
 	for _, id := range clients {
 		f, err := o.Client(o.Context, id)
 		if err != nil {
@@ -135,7 +134,7 @@ var usualBits = map[bool][]int{true: {32, 24, 16}, false: {128, 64, 56, 48, 32}}
 
 // find returns what is recorded about a client, then about recorded prefixes
 // around it, which another policy may have used as one client.
-func (o *operation) find(id named) (all []*sqlregistry.Found, err error) {
+func (o *operation) find(id named) (all []*registry.Found, err error) {
 	ids := []fairshare.ClientID{id.ClientID}
 	if id.addr.IsValid() {
 		if single := fairshare.PrefixID(netip.PrefixFrom(id.addr, id.addr.BitLen())); single != id.ClientID {
@@ -175,7 +174,7 @@ func (o *operation) find(id named) (all []*sqlregistry.Found, err error) {
 }
 
 // printFound prints everything that is recorded about one client.
-func (o *operation) printFound(title string, f *sqlregistry.Found) {
+func (o *operation) printFound(title string, f *registry.Found) {
 	r := &f.Record
 	line := func(head, format string, args ...any) {
 		o.Printf("  %-9s %s", head, fmt.Sprintf(format, args...))

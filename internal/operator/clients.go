@@ -12,12 +12,11 @@ import (
 	"fairshare/internal/prose"
 	"fairshare/policyfile"
 	"fairshare/registry"
-	"fairshare/sqlregistry"
 )
 
 // ClientsOptions say which clients to list, and how.
 type ClientsOptions struct {
-	Sort   string // as sqlregistry.Query.Sort
+	Sort   string // as registry.Query.Sort
 	Bot    string // only clients that were recognized as this bot; "" for all
 	Label  string // only clients with this label of their own; "" for all
 	Sticky bool   // only clients that operators have set something on
@@ -40,7 +39,7 @@ func Clients(env *cli.Environment, state string, opts ClientsOptions) error {
 	if top == 0 {
 		top = math.MaxInt32 - 1
 	}
-	records, err := o.Clients(o.Context, sqlregistry.Query{Sort: opts.Sort, Bot: opts.Bot, Label: opts.Label,
+	records, err := o.Clients(o.Context, registry.Query{Sort: opts.Sort, Bot: opts.Bot, Label: opts.Label,
 		Sticky: opts.Sticky, Limit: top + 1})
 	if err != nil {
 		return o.failed(err)
@@ -87,7 +86,7 @@ const leastTime = time.Minute
 // heaviest prints the client that used more than half of the site's time, if
 // there is one.
 func (o *operation) heaviest() error {
-	top, err := o.Clients(o.Context, sqlregistry.Query{Sort: "time", Limit: 2})
+	top, err := o.Clients(o.Context, registry.Query{Sort: "time", Limit: 2})
 	if err != nil || len(top) < 2 {
 		return o.failed(err)
 	}

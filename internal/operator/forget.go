@@ -6,7 +6,7 @@ import (
 
 	"fairshare/internal/cli"
 	"fairshare/internal/prose"
-	"fairshare/sqlregistry"
+	"fairshare/registry"
 )
 
 // Forget deletes everything that is recorded about a client, and about all
@@ -30,7 +30,7 @@ func Forget(env *cli.Environment, state, client string, force bool) error {
 		return o.failed(err)
 	}
 	const counters = "the counts of limits"
-	if forgotten == (sqlregistry.Forgotten{}) {
+	if forgotten == (registry.Forgotten{}) {
 		if id.err != nil {
 			return id.err
 		}

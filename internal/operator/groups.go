@@ -13,7 +13,6 @@ import (
 	"fairshare/internal/network"
 	"fairshare/internal/prose"
 	"fairshare/registry"
-	"fairshare/sqlregistry"
 )
 
 // A group is the sum of some clients: of a network, an owner or a fleet.
@@ -31,7 +30,7 @@ func (o *operation) groups(opts ClientsOptions) error {
 	var err error
 	switch opts.By {
 	case "network":
-		all, err = o.sums(func(c *sqlregistry.ClientSum) (string, uint32) {
+		all, err = o.sums(func(c *registry.ClientSum) (string, uint32) {
 			if !c.Client.Prefix.IsValid() {
 				return "", 0
 			}
@@ -43,7 +42,7 @@ func (o *operation) groups(opts ClientsOptions) error {
 			o.Printf("no owner is known: %s", hint)
 			return nil
 		}
-		all, err = o.sums(func(c *sqlregistry.ClientSum) (string, uint32) {
+		all, err = o.sums(func(c *registry.ClientSum) (string, uint32) {
 			owner := ownerOf(owners, c.Client)
 			return cmp.Or(prose.Printable(owner.String()), "(not in the table)"), owner.ASN
 		})
@@ -84,10 +83,10 @@ func (o *operation) groups(opts ClientsOptions) error {
 }
 
 // sums adds up clients by the name that of returns, without those whose name is "".
-func (o *operation) sums(of func(*sqlregistry.ClientSum) (name string, asn uint32)) ([]group, error) {
+func (o *operation) sums(of func(*registry.ClientSum) (name string, asn uint32)) ([]group, error) {
 	index := map[string]int{}
 	var all []group
-	err := o.Sums(o.Context, func(c *sqlregistry.ClientSum) bool {
+	err := o.Sums(o.Context, func(c *registry.ClientSum) bool {
 		name, number := of(c)
 		if name == "" {
 			return true
@@ -115,7 +114,7 @@ func (o *operation) fleets() ([]group, error) {
 	if err != nil {
 		return nil, err
 	}
-	sums, err := o.sums(func(c *sqlregistry.ClientSum) (string, uint32) { return c.Fleet, 0 })
+	sums, err := o.sums(func(c *registry.ClientSum) (string, uint32) { return c.Fleet, 0 })
 	if err != nil {
 		return nil, err
 	}

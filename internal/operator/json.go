@@ -6,7 +6,6 @@ import (
 
 	"fairshare"
 	"fairshare/registry"
-	"fairshare/sqlregistry"
 )
 
 // Times in JSON are RFC 3339 in UTC; null means never, or not known.
@@ -209,7 +208,7 @@ type labelJSON struct {
 	Label  string `json:"label"`
 }
 
-func (o *operation) jsonFound(f *sqlregistry.Found) (*foundJSON, error) {
+func (o *operation) jsonFound(f *registry.Found) (*foundJSON, error) {
 	j := &foundJSON{clientJSON: jsonClient(&f.Record), Inside: f.Inside, WiderOverrides: []*overrideJSON{},
 		WiderLabels: []labelJSON{}, Bans: []*banJSON{}, Stories: []*storyJSON{}}
 	owners, _ := o.owners()

@@ -26,11 +26,11 @@ const serviceState = "/var/lib/fairshare"
 // An operation is one command of an operator and the registry that it uses.
 type operation struct {
 	*cli.Environment
-	*sqlregistry.Registry // nil until create, if there is none
+	registry.Registry // nil until create, if there is none
 
 	named    string // --state, as given
 	dir      string
-	settings sqlregistry.Settings
+	settings registry.Settings
 	now      time.Time // when the command started
 	// ownerTable is that of the server's policy, and noOwners why there is none; both
 	// zero: not yet read.
@@ -152,16 +152,16 @@ func (o *operation) failed(err error) error { return RegistryError(o.dir, err) }
 // RegistryError adds a hint to an error of the registry in a state folder. A
 // canceled command becomes cli.ErrReported.
 func RegistryError(dir string, err error) error {
-	var hinted *sqlregistry.Error
+	var hinted interface{ Hint() string }
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, context.Canceled):
 		return cli.ErrReported
-	case errors.Is(err, sqlregistry.ErrMissing):
+	case errors.Is(err, registry.ErrMissing):
 		return cli.Hint(fmt.Errorf("no registry in %s", dir),
 			"fairshare serve creates it when it starts; if serve uses another folder, name that: --state DIR")
-	case os.Geteuid() != 0 && (errors.Is(err, fs.ErrPermission) || errors.Is(err, sqlregistry.ErrReadOnly)):
+	case os.Geteuid() != 0 && (errors.Is(err, fs.ErrPermission) || errors.Is(err, registry.ErrReadOnly)):
 		return cli.Hint(err, "only the user that runs serve may use the registry: put "+sudoFor(dir)+
 			" before the command, or name another folder: --state DIR")
 	case errors.As(err, &hinted) && hinted.Hint() != "":

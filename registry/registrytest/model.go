@@ -1,24 +1,23 @@
-package sqlregistry
+package registrytest
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"fairshare"
 	"fairshare/registry"
+	"fairshare/registry/key"
 
 	"pgregory.net/rapid"
 )
 
 // A model is a slow and simple registry.
 type model struct {
-	o         Options
+	o         registry.Bounds
 	rows      map[fairshare.ClientID]*modelRow
 	made      int // rows so far
 	overrides map[fairshare.ClientID]registry.OverrideRecord
@@ -47,7 +46,7 @@ type storyName struct {
 	rule   string
 }
 
-func newModel(o Options) *model {
+func newModel(o registry.Bounds) *model {
 	return &model{
 		o: o, rows: map[fairshare.ClientID]*modelRow{}, overrides: map[fairshare.ClientID]registry.OverrideRecord{},
 		labels: map[registry.Label]bool{},
@@ -183,7 +182,7 @@ func (m *model) lift(id fairshare.ClientID, at time.Time) (lifted []fairshare.Ba
 	return lifted
 }
 
-func (m *model) forget(id fairshare.ClientID, at time.Time) (f Forgotten) {
+func (m *model) forget(id fairshare.ClientID, at time.Time) (f registry.Forgotten) {
 	m.addChange(registry.LiftedClient{Client: id, At: at, Forget: true})
 	drop := func(client fairshare.ClientID) bool { return holds(id, client) }
 	overrides, labels := len(m.overrides), len(m.labels)
@@ -222,8 +221,8 @@ func (m *model) record(id fairshare.ClientID) registry.ClientRecord {
 	return rec
 }
 
-func (m *model) client(id fairshare.ClientID) *Found {
-	f := &Found{Record: m.record(id)}
+func (m *model) client(id fairshare.ClientID) *registry.Found {
+	f := &registry.Found{Record: m.record(id)}
 	for c := range m.rows {
 		if c != id && holds(id, c) {
 			f.Inside++
@@ -276,7 +275,7 @@ func (m *model) storiesOf(is func(registry.Story) bool) (found []registry.Story)
 }
 
 // clients returns all clients that a query selects, in its order.
-func (m *model) clients(q Query) (found []registry.ClientRecord) {
+func (m *model) clients(q registry.Query) (found []registry.ClientRecord) {
 	for id := range m.rows {
 		rec := m.record(id)
 		if (q.Bot == "" || rec.Bot == q.Bot || id.Bot == q.Bot) &&
@@ -284,9 +283,9 @@ func (m *model) clients(q Query) (found []registry.ClientRecord) {
 			found = append(found, rec)
 		}
 	}
-	by, _ := sortingOf(q.Sort)
+	compare, _ := registry.Compare(q.Sort)
 	slices.SortFunc(found, func(a, b registry.ClientRecord) int {
-		return cmp.Or(by.compare(&a, &b), less(a.Client, b.Client))
+		return cmp.Or(compare(&a, &b), less(a.Client, b.Client))
 	})
 	return found
 }
@@ -312,7 +311,7 @@ func (m *model) pruneOverride(now time.Time) bool {
 	for _, override := range slices.SortedFunc(maps.Values(m.overrides), func(a, b registry.OverrideRecord) int {
 		return cmp.Or(a.Until.Compare(b.Until), less(a.Client, b.Client))
 	}) {
-		if !override.Until.IsZero() && override.Until.Before(now.Add(-overridesStay)) {
+		if !override.Until.IsZero() && override.Until.Before(now.Add(-7*24*time.Hour)) {
 			delete(m.overrides, override.Client)
 			m.unprotect(override.Client)
 			return true
@@ -322,7 +321,7 @@ func (m *model) pruneOverride(now time.Time) bool {
 }
 
 func (m *model) pruneChange(now time.Time) bool {
-	if len(m.lifted) == 0 || !m.lifted[0].At.Before(now.Add(-ChangesStay)) {
+	if len(m.lifted) == 0 || !m.lifted[0].At.Before(now.Add(-registry.ChangesStay)) {
 		return false
 	}
 	m.lifted = m.lifted[1:]
@@ -360,8 +359,8 @@ func (m *model) pruneStory(now time.Time) bool {
 func (m *model) dropStory(more int) bool {
 	all := m.storiesOf(func(registry.Story) bool { return true })
 	network := func(s registry.Story) string {
-		k, _ := keyOf(s.Client)
-		return string(networkOf(k))
+		k, _ := key.Of(s.Client)
+		return string(key.Network(k))
 	}
 	many := map[string]int{}
 	for _, s := range all {
@@ -408,20 +407,19 @@ func (m *model) pruneClient(now time.Time) bool {
 	return true
 }
 
-// TestRegistryMatchesModel calls random methods of a registry and of the model.
-func TestRegistryMatchesModel(t *testing.T) {
+// testRegistryMatchesModel calls random methods of a registry and of the model.
+func testRegistryMatchesModel(t *testing.T, open Opener) {
 	clients := ids("192.0.2.1", "192.0.2.2", "192.0.2.0/24", "192.0.0.0/16", "198.51.100.7", "198.51.100.0/24",
 		"0.0.0.0/0", "203.0.113.128/25", "255.255.255.255",
 		"2001:db8::/64", "2001:db8:0:1::/64", "2001:db8::/48", "2001:db8::/32", "2001:db8:ffff:ffff::/64", "::/0",
 		"::/64", "::1", "c000:201::/32", "googlebot", "bing bot", "b")
+	opened := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		o := Options{Clients: 16, Stories: rapid.SampledFrom([]int{10, 16}).Draw(rt, "bound"), Bans: 6,
+		o := registry.Bounds{Clients: 16, Stories: rapid.SampledFrom([]int{10, 16}).Draw(rt, "bound"), Bans: 6,
 			Age: 90 * 24 * time.Hour}
-		path := filepath.Join(t.TempDir(), "registry.db")
-		r, err := Open(ctx, path, o)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		opened++
+		name := fmt.Sprint("model ", opened)
+		r := open(t, name, o)
 		defer func() { r.Close() }()
 		m, now := newModel(o), start
 		version := registry.Version{}
@@ -568,8 +566,7 @@ func TestRegistryMatchesModel(t *testing.T) {
 			"wait": func() { now = now.Add(time.Duration(rapid.IntRange(1, 40*24).Draw(rt, "hours")) * time.Hour) },
 			"reopen": func() {
 				ok("Close", r.Close())
-				r, err = Open(ctx, path, o)
-				ok("Open", err)
+				r = open(t, name, o)
 			},
 			"changes": func() {
 				c, err := r.Changes(ctx, version)
@@ -615,9 +612,9 @@ func TestRegistryMatchesModel(t *testing.T) {
 				stats, err := r.Stats(ctx)
 				ok("Stats", err)
 				stats.Bytes = 0
-				equal("Stats", stats, Stats{Clients: int64(len(m.rows)), Bans: int64(len(m.bans)),
+				equal("Stats", stats, registry.Stats{Clients: int64(len(m.rows)), Bans: int64(len(m.bans)),
 					Stories: int64(len(m.stories)), Labels: int64(len(m.labels)), Overrides: int64(len(m.overrides))})
-				q := Query{Sort: rapid.SampledFrom([]string{"requests", "refused", "blocked", "dry-run", "cpu",
+				q := registry.Query{Sort: rapid.SampledFrom([]string{"requests", "refused", "blocked", "dry-run", "cpu",
 					"time", "last-seen", "client"}).Draw(rt, "sort"),
 					Bot:    rapid.SampledFrom([]string{"", "", "googlebot"}).Draw(rt, "bot"),
 					Label:  rapid.SampledFrom([]string{"", "", "x"}).Draw(rt, "label"),
@@ -626,18 +623,15 @@ func TestRegistryMatchesModel(t *testing.T) {
 				ok("Clients", err)
 				want := m.clients(q)
 				want = want[:min(len(want), q.Limit)]
-				by, _ := sortingOf(q.Sort)
-				value := func(records []registry.ClientRecord) (values [][2]int64) {
-					for i := range records {
-						v := [2]int64{by.value(&records[i])}
-						if by.then != nil {
-							v[1] = by.then(&records[i])
-						}
-						values = append(values, v)
-					}
-					return values
+				compare, _ := registry.Compare(q.Sort)
+				if len(got) != len(want) {
+					rt.Fatalf("%+v: %d clients, want %d", q, len(got), len(want))
 				}
-				equal(fmt.Sprintf("values of %+v", q), value(got), value(want)) // equal ones in any order
+				for i := range got { // equal ones in any order
+					if compare(&got[i], &want[i]) != 0 {
+						rt.Fatalf("%+v: %v in place %d, want %v", q, got[i], i, want[i])
+					}
+				}
 				for _, g := range got {
 					equal("record", g, m.record(g.Client))
 				}
@@ -653,41 +647,4 @@ func actions(do map[string]func()) map[string]func(*rapid.T) {
 		all[name] = func(*rapid.T) { f() }
 	}
 	return all
-}
-
-// The keys of the clients within a prefix are one range, which holds no other keys.
-func TestKeysOfAPrefixAreOneRange(t *testing.T) {
-	prefix := rapid.Custom(func(t *rapid.T) fairshare.ClientID {
-		addr := rapid.SampledFrom([]string{"192.0.2.1", "192.0.2.255", "0.0.0.0", "255.255.255.255", "::",
-			"2001:db8::", "2001:db8::ffff", "::ffff:0:0:1"}).Draw(t, "addr")
-		c := id(addr)
-		p, _ := c.Prefix.Addr().Prefix(rapid.IntRange(0, c.Prefix.Bits()).Draw(t, "bits"))
-		return fairshare.PrefixID(p)
-	})
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := prefix.Draw(t, "a"), prefix.Draw(t, "b")
-		ka, err := keyOf(a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		kb, err := keyOf(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if back, err := idOf(ka); err != nil || back != a {
-			t.Fatalf("%v became %v: %v", a, back, err)
-		}
-		first, last := within(ka)
-		inside := bytes.Compare(first, kb) <= 0 && bytes.Compare(kb, last) <= 0
-		if want := holds(a, b) && a.Prefix.Addr().Is4() == b.Prefix.Addr().Is4(); inside != want {
-			t.Fatalf("%v in the range of %v: %v, want %v", b, a, inside, want)
-		}
-		listed := slices.ContainsFunc(wider(kb), func(k key) bool { return bytes.Equal(k, ka) })
-		if want := a != b && holds(a, b); listed != want {
-			t.Fatalf("%v among those wider than %v: %v, want %v", a, b, listed, want)
-		}
-		if c := bytes.Compare(ka, kb); c != less(a, b) {
-			t.Fatalf("keys of %v and %v compare as %d", a, b, c)
-		}
-	})
 }
