@@ -9,7 +9,6 @@ import (
 
 	"fairshare"
 	"fairshare/browser"
-	"fairshare/logins"
 	"fairshare/share"
 )
 
@@ -24,8 +23,8 @@ type Exchange struct {
 
 	visitorCookie string // as sent; "" if there was none
 	signs         browser.Sighting
-	login         *logins.Attempt // nil for most requests
-	access        *Access         // nil without Options.Answered
+	login         *watchedLogin // nil for most requests
+	access        *Access       // nil without Options.Answered
 	work          work
 }
 

@@ -22,14 +22,14 @@ func (g *generation) serveForm(w http.ResponseWriter, r *http.Request,
 	next func(http.ResponseWriter, *http.Request) error) error {
 	_, elsewhere := w.(*authAnswer) // the server in front has the body
 	if !elsewhere && (r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody) {
-		return g.judge(w, r, fairshare.Form{}, next)
+		return g.judge(w, r, fairshare.Form{}, nil, next)
 	}
 	kind, boundary := kindOfForm(r.Method, r.Header)
 	switch {
 	case kind == noForm:
-		return g.judge(w, r, fairshare.Form{}, next)
+		return g.judge(w, r, fairshare.Form{}, nil, next)
 	case kind == unclearForm || elsewhere || !g.Forms || r.ContentLength > formAhead:
-		return g.judge(w, r, fairshare.Form{Unknown: true}, next)
+		return g.judge(w, r, fairshare.Form{Unknown: true}, nil, next)
 	}
 	body := &formBody{ReadCloser: r.Body, budget: &g.formBytes}
 	defer body.drop()
@@ -42,7 +42,7 @@ func (g *generation) serveForm(w http.ResponseWriter, r *http.Request,
 	if !whole {
 		form = fairshare.Form{Unknown: true}
 	}
-	return g.judge(w, r, form, next)
+	return g.judge(w, r, form, nil, next)
 }
 
 // A formBody is the body of a request whose beginning has been read. It may be read by

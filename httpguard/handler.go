@@ -150,14 +150,17 @@ type visit struct {
 // serve judges one request. next is nil for the handler that h wraps.
 func (g *generation) serve(w http.ResponseWriter, r *http.Request,
 	next func(http.ResponseWriter, *http.Request) error) error {
+	if r.Method == http.MethodPost && g.hasCalls(w, r) {
+		return g.serveCalls(w, r, next)
+	}
 	if g.testsForms {
 		return g.serveForm(w, r, next)
 	}
-	return g.judge(w, r, fairshare.Form{}, next)
+	return g.judge(w, r, fairshare.Form{}, nil, next)
 }
 
-// judge judges one request, whose form is known.
-func (g *generation) judge(w http.ResponseWriter, r *http.Request, form fairshare.Form,
+// judge judges one request, whose form is known. calls is nil for all but XML-RPC.
+func (g *generation) judge(w http.ResponseWriter, r *http.Request, form fairshare.Form, calls *calls,
 	next func(http.ResponseWriter, *http.Request) error) error {
 	vis := g.visits.Get().(*visit)
 	vis.report.HTTP = r
@@ -172,6 +175,9 @@ func (g *generation) judge(w http.ResponseWriter, r *http.Request, form fairshar
 	}
 	if g.Logins != nil {
 		vis.login = g.Logins.Arrived(&vis.req, g.guard)
+		if calls != nil && vis.login != nil {
+			vis.login.Called(&vis.req, calls.begun, calls.whole)
+		}
 	}
 	v, gone, err := g.decide(r, vis)
 	g.reportFailed(r, err)
@@ -284,7 +290,7 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 		g.authorize(r, vis, v)
 		return nil
 	}
-	x := &Exchange{gen: g, verdict: *v, visitorCookie: vis.cookie, signs: vis.signs, login: vis.login,
+	x := &Exchange{gen: g, verdict: *v, visitorCookie: vis.cookie, signs: vis.signs,
 		completion: Completion{
 			Client: Client{Addr: vis.req.Addr, Proxy: vis.req.Proxy, Via: vis.req.Via, Bot: vis.req.Bot},
 			HTTP:   r, Time: vis.req.Time, Method: vis.req.Method, Host: vis.req.Host, Path: vis.req.Path,
@@ -292,7 +298,8 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 		}}
 	x.response = response{w: w, x: x, head: r.Method == http.MethodHead}
 	x.work.bodyless = r.ContentLength == 0
-	if x.login != nil {
+	if vis.login != nil {
+		x.login = &watchedLogin{Attempt: vis.login}
 		x.login.Passed()
 	}
 	if g.Answered != nil {
@@ -311,6 +318,9 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 	if isRobots(r) {
 		r = g.watchRobots(&x.response, r)
 	}
+	if x.login != nil {
+		r = x.watchLogin(r)
+	}
 	if g.Context || g.ThreadCPU || next != nil {
 		r = r.WithContext(x.context(r.Context(), g.Context || next != nil))
 	}
@@ -324,7 +334,7 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 		}
 	}
 	x.response.returned = true
-	if x.response.copy != nil {
+	if x.response.tap != nil && x.response.tap.copy != nil {
 		g.learnRobots(&x.response, r.Host)
 	}
 	return err

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+
+	"fairshare/logins"
 )
 
 // A response passes the answer of a handler on and records it. Each request has
@@ -22,7 +24,22 @@ type response struct {
 	own      bool         // the answer is not the upstream's
 	returned bool         // the handler returned and did not panic
 	hijacked bool
-	copy     *robotsCopy // gets the body too; nil for almost all requests
+	tap      *tap // gets the body too; nil for almost all requests
+}
+
+// A tap gets the body of an answer while it is sent.
+type tap struct {
+	copy   *robotsCopy    // nil unless it is a robots.txt
+	faults *logins.Faults // nil unless it is an answer of XML-RPC
+}
+
+func (t *tap) add(p []byte) {
+	if t.copy != nil {
+		t.copy.add(p)
+	}
+	if t.faults != nil {
+		t.faults.Add(p)
+	}
 }
 
 // writer returns the response with the optional methods that the writer below
@@ -87,14 +104,14 @@ func (res *response) WriteHeader(status int) {
 func (res *response) Write(p []byte) (int, error) {
 	n, err := res.w.Write(p)
 	res.wrote(int64(n))
-	if res.copy != nil {
-		res.copy.add(p[:n])
+	if res.tap != nil {
+		res.tap.add(p[:n])
 	}
 	return n, err
 }
 
 func (res *response) WriteString(s string) (int, error) {
-	if res.copy != nil {
+	if res.tap != nil {
 		return res.Write([]byte(s))
 	}
 	n, err := io.WriteString(res.w, s)
@@ -180,7 +197,7 @@ func (w http1Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hi
 
 // ReadFrom lets the kernel send files.
 func (w http1Writer) ReadFrom(src io.Reader) (int64, error) {
-	if w.copy != nil {
+	if w.tap != nil {
 		return io.Copy(struct{ io.Writer }{w.response}, src)
 	}
 	all, limited := src.(*io.LimitedReader)

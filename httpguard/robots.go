@@ -81,12 +81,12 @@ func (g *generation) learnRobots(res *response, host string) {
 		return
 	}
 	now, status, whole := g.Now(), res.outcome(), res.hasWholeCopy()
-	if status == http.StatusOK && !whole && !res.copy.tooLong {
+	if status == http.StatusOK && !whole && !res.tap.copy.tooLong {
 		return // cut off or compressed
 	}
-	same := g.Robots == nil || g.Robots.Compare(host, robots.Answer{Status: status, Body: res.copy.body}, now)
+	same := g.Robots == nil || g.Robots.Compare(host, robots.Answer{Status: status, Body: res.tap.copy.body}, now)
 	if whole && same {
-		g.robots.store(host, res.copy.body, res.w.Header(), now)
+		g.robots.store(host, res.tap.copy.body, res.w.Header(), now)
 	}
 }
 
@@ -198,7 +198,7 @@ func (c *robotsCopies) watch(res *response, r *http.Request) *http.Request {
 		r.Header["Authorization"] != nil {
 		return r // the answer may be for this client only
 	}
-	res.copy = &robotsCopy{}
+	res.tap = &tap{copy: &robotsCopy{}}
 	r = r.WithContext(r.Context()) // a shallow copy
 	r.Header = r.Header.Clone()
 	r.Header.Del("Accept-Encoding")
@@ -209,7 +209,7 @@ func (c *robotsCopies) watch(res *response, r *http.Request) *http.Request {
 // hasWholeCopy reports whether the copy of the answer is good: status 200, whole, not
 // compressed.
 func (res *response) hasWholeCopy() bool {
-	kept, header := res.copy, res.w.Header()
+	kept, header := res.tap.copy, res.w.Header()
 	if res.outcome() != http.StatusOK || kept.tooLong || int64(len(kept.body)) != res.bytes.Load() {
 		return false
 	}

@@ -25,6 +25,12 @@ type entry struct {
 	fails   uint16 // since it was counted
 	cred    uint16 // hash of the credentials that failed last
 	class   class  // in which it was counted
+
+	inFlight   uint8  // attempts of a known client; not in snapshots
+	weekly     uint16 // failures of a known client in week
+	week       uint16 // the number of a week since 1970
+	visitors   uint8  // that became known on visitorsOn by logging in at this address; not in snapshots
+	visitorsOn uint16 // the number of a day since 1970
 }
 
 const (
@@ -36,7 +42,9 @@ const (
 	softFor    = 30 * 24 * 60
 	resetFor   = 60
 	countedFor = 24 * 60 // minutes until a client that failed is counted again
-	trustAfter = 24 * 60 // minutes after which a success counts although it came during an attack
+	trustAfter = 24 * 60 // minutes after the first success
+
+	veteranAfter = 14 * 24 * 60 // minutes after the first success
 )
 
 // A clientKey finds the entry of a client. The zero clientKey is nobody's.
@@ -190,16 +198,24 @@ func (w *Watcher) classify(a *Attempt, req *fairshare.Request, guard Standing, s
 	e := w.find(a.subject)
 	a.class = unknown
 	switch {
-	case e != nil && (now < e.grant || e.succeeded(now) && (now >= e.first+trustAfter ||
-		f.closedSince == 0 || int64(e.first)*60 < f.closedSince)),
-		e != nil && f.kind == fairshare.CommentAttempt && e.wrote != 0 && now >= e.wrote+trustAfter:
+	case e != nil && e.succeeded(now):
+		a.class = young
+		if now >= e.first+trustAfter {
+			a.class = trusted
+		}
+		if now >= e.first+veteranAfter {
+			a.class = veteran
+		}
+	case e != nil && now < e.grant:
+		a.class = young
+	case e != nil && f.kind == fairshare.CommentAttempt && e.wrote != 0 && now >= e.wrote+trustAfter:
 		a.class = trusted
-	case e != nil && e.succeeded(now), a.likely:
+	case a.likely:
 		a.class = likely
 	// a guesser gets older, too: standing counts only before the first failure
 	case f.kind != fairshare.CommentAttempt && (e != nil && now < e.soft ||
 		(e == nil || e.counted == 0 && e.refused == 0) && guard != nil && guard.HasStanding(req)):
 		a.class = likely
 	}
-	a.counted = e != nil && e.isCounted(a.class, f, now)
+	a.counted = !a.hasOwn() && e != nil && e.isCounted(a.class, f, now)
 }

@@ -13,7 +13,9 @@ import (
 type class uint8
 
 const (
-	trusted class = iota // it has logged in before
+	veteran class = iota // it logged in first two weeks ago or more
+	trusted              // it logged in first a day ago or more
+	young                // it has logged in, or opened a valid link to reset a password
 	likely               // it behaves like a browser, or has standing
 	unknown              // nothing is known of it
 	classes
@@ -47,6 +49,9 @@ type form struct {
 	passed     int    // attempts answered otherwise
 	moved      int    // attempts answered with 302 or 303
 	clientBits uint64 // of the clients that failed: a bit of the hash of each
+
+	fields   [8]field       // that name a page after a success
+	doubtful [classes]quota // redirects that may be failures
 }
 
 // A length counts answers of about one length.
@@ -56,11 +61,12 @@ type length struct {
 	clientBits uint64
 }
 
-// Bounds of the budgets. A budget holds so many clients, and regains so many in a day.
+// Bounds of the budgets. A budget holds so many clients, and regains so many in a day. Of known clients at logins it
+// holds the failures beyond what each of them may have of its own.
 var budgets = map[fairshare.Attempt][classes]struct{ most, daily, bySuccess float64 }{
-	fairshare.LoginAttempt:       {{40, 144, 1}, {4, 12, 0.3}, {3, 2, 0.15}},
-	fairshare.CredentialsAttempt: {{40, 144, 1}, {4, 12, 0.3}, {3, 2, 0.15}},
-	fairshare.CommentAttempt:     {{1000, 10_000, 1}, {30, 120, 1}, {3, 12, 1}},
+	fairshare.LoginAttempt:       {{40, 144, 0.3}, {20, 72, 0.3}, {10, 36, 0.3}, {4, 12, 0.3}, {3, 2, 0.15}},
+	fairshare.CredentialsAttempt: {{40, 144, 0.3}, {20, 72, 0.3}, {10, 36, 0.3}, {4, 12, 0.3}, {3, 2, 0.15}},
+	fairshare.CommentAttempt:     {{1000, 10_000, 1}, {1000, 10_000, 1}, {1000, 10_000, 1}, {30, 120, 1}, {3, 12, 1}},
 }
 
 const (
@@ -72,8 +78,18 @@ const (
 	perSuccess = 0.2          // places that a client regains for others by logging in
 
 	newPlacesDaily = 8  // places that get a budget of their own in a day
-	mostGrants     = 8  // clients that a reset link makes known at one time
-	grantsDaily    = 48 // how many it makes known in a day
+	mostGrants     = 8  // clients that reset links make known at one time
+	grantsDaily    = 48 // how many they make known in a day
+	linkClients    = 2  // clients that one link makes known: where the mail is read, and where the person logs in
+
+	// Failures that a known client may have, whatever others do. A client with an own account can make many
+	// addresses known.
+	ownYoung   = 3  // in a day, if it logged in first less than a day ago
+	ownDaily   = 6  // in a day; a veteran twice as many
+	ownWeekly  = 20 // in a week; a veteran twice as many
+	mostShared = 24 // beyond these, in a day, of the budget of its class
+
+	newVisitors = 24 // visitors that become known in a day by logging in at one address
 
 	maxForms       = 1024
 	maxEstablished = 512
@@ -133,15 +149,28 @@ func (f *form) most(c class) float64 {
 	return b.most + b.bySuccess*(f.daily[c]/8+f.recently[c])
 }
 
+// isOver reports whether a class has used its budget.
+func (f *form) isOver(c class) bool {
+	held := max(float64(f.inFlight[c])-slack-f.recently[c], 0)
+	return f.level[c]+held > f.most(c)-1
+}
+
 // exceeds reports whether the class of an attempt's client has used its budget.
 func (w *Watcher) exceeds(a *Attempt, now int64) bool {
 	f := a.form
 	f.advance(now)
-	held := max(float64(f.inFlight[a.class])-slack-f.recently[a.class], 0)
-	over := f.level[a.class]+held > f.most(a.class)-1
-	if a.counted {
-		e := w.find(a.subject)
-		over = over && e != nil && e.fails >= allowance
+	over := f.isOver(a.class)
+	e := w.find(a.subject)
+	switch {
+	case e == nil:
+	case a.hasOwn():
+		failed, hasMore := e.ownFailures(a.class, minutes(now))
+		if hasMore {
+			return false
+		}
+		over = over || failed >= ownDailyOf(a.class)+mostShared
+	case a.counted:
+		over = over && e.fails >= allowance
 	}
 	if !over {
 		return false
@@ -157,6 +186,40 @@ func (w *Watcher) exceeds(a *Attempt, now int64) bool {
 	return true
 }
 
+// hasOwn reports whether the client of an attempt may have failures whatever others do.
+func (a *Attempt) hasOwn() bool { return a.class <= young && a.form.kind != fairshare.CommentAttempt }
+
+func ownDailyOf(c class) int {
+	switch c {
+	case veteran:
+		return 2 * ownDaily
+	case young:
+		return ownYoung
+	}
+	return ownDaily
+}
+
+// ownFailures returns how many failures a known client has had in a day, and whether it may have more whatever others
+// do. Attempts in progress count as failures.
+func (e *entry) ownFailures(c class, now uint32) (failed int, hasMore bool) {
+	weekly := int(e.inFlight)
+	failed = weekly
+	if e.counted != 0 && now < e.counted+countedFor {
+		failed += int(e.fails)
+	}
+	if e.week == weekOf(now) {
+		weekly += int(e.weekly)
+	}
+	most := ownWeekly
+	if c == veteran {
+		most *= 2
+	}
+	return failed, failed < ownDailyOf(c) && weekly < most
+}
+
+// weekOf returns the number of a week since 1970.
+func weekOf(now uint32) uint16 { return uint16(now / (7 * 24 * 60)) }
+
 // judge learns from the answer to an attempt.
 func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
 	if a.isBearer {
@@ -168,7 +231,7 @@ func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
 		w.learn(a, answer)
 		return Unknown
 	}
-	result := f.result(a, answer)
+	result := w.resultOf(a, answer)
 	if f.style == learned && a.likely && result == Failed {
 		return Unknown
 	}
@@ -180,7 +243,7 @@ func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
 		w.succeed(a, now)
 	case f.kind == fairshare.CommentAttempt:
 		if answer.Status != 0 && answer.Status < 500 {
-			if w.count(a, now) {
+			if w.count(a, 1, now) {
 				f.today[a.class]++
 			}
 			if e := w.find(a.subject); e != nil && e.wrote == 0 {
@@ -191,7 +254,8 @@ func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
 		if w.closed.Load() {
 			w.noteAgent(a)
 		}
-		w.count(a, now)
+		w.learnFields(a, answer)
+		w.count(a, max(answer.Faults, 1), now)
 	}
 	return result
 }
@@ -228,23 +292,33 @@ func (w *Watcher) judgeCredentials(a *Attempt, answer *Answer, now int64) Result
 // isCounted reports whether a client holds a place in the budget of a form. One that has logged in
 // before holds one in all: with several it could lock out the others, at one form after the other.
 func (e *entry) isCounted(c class, f *form, now uint32) bool {
-	return e.counted != 0 && now < e.counted+countedFor && (c == trusted || e.form == uint16(f.key>>48))
+	return e.counted != 0 && now < e.counted+countedFor && (c <= young) == (e.class <= young) &&
+		(c <= young || e.form == uint16(f.key>>48))
 }
 
-// count counts a client that failed, once in a day. It returns false if it was counted
-// before.
-func (w *Watcher) count(a *Attempt, now int64) bool {
-	f := a.form
-	e := w.put(a.subject, now)
-	if e.isCounted(a.class, f, minutes(now)) {
-		if e.fails < 1<<16-1 {
-			e.fails++
-		}
-		return false
+// count counts n failures of a client. It returns false if the client was counted before on this day. A known client
+// holds a place for each failure beyond its own, another one holds one place.
+func (w *Watcher) count(a *Attempt, n int, seconds int64) bool {
+	f, now := a.form, minutes(seconds)
+	e := w.put(a.subject, seconds)
+	isNew := !e.isCounted(a.class, f, now)
+	if isNew {
+		e.counted, e.form, e.fails, e.class = max(now, 1), uint16(f.key>>48), 0, a.class
 	}
-	e.counted, e.form, e.fails, e.class = max(minutes(now), 1), uint16(f.key>>48), 1, a.class
-	f.level[a.class]++
-	return true
+	before := int(e.fails)
+	e.fails = uint16(min(before+n, 1<<16-1))
+	switch {
+	case a.hasOwn():
+		own := ownDailyOf(a.class)
+		f.level[a.class] += float64(max(before+n, own) - max(before, own))
+		if week := weekOf(now); e.week != week {
+			e.week, e.weekly = week, 0
+		}
+		e.weekly = uint16(min(int(e.weekly)+n, 1<<16-1))
+	case isNew:
+		f.level[a.class]++
+	}
+	return isNew
 }
 
 // succeed records that a client has logged in.
@@ -254,6 +328,9 @@ func (w *Watcher) succeed(a *Attempt, now int64) {
 	isNew := true
 	for _, k := range []clientKey{a.client, a.visitor} {
 		if k.hash == 0 {
+			continue
+		}
+		if k == a.visitor && !w.admitsVisitor(a.client, k, now) {
 			continue
 		}
 		e := w.putSuccess(k, now)
@@ -268,7 +345,7 @@ func (w *Watcher) succeed(a *Attempt, now int64) {
 		e.last = at
 		if e.counted != 0 && forgives {
 			for _, g := range w.forms {
-				if e.form == uint16(g.key>>48) && at < e.counted+countedFor {
+				if e.class > young && e.form == uint16(g.key>>48) && at < e.counted+countedFor {
 					g.level[e.class] = max(0, g.level[e.class]-1)
 					break
 				}
@@ -313,21 +390,41 @@ func (q *quota) take(now int64, most, daily float64) bool {
 
 // RememberVisitor records that the client of an attempt that succeeded got a visitor's
 // cookie with the answer.
-func (w *Watcher) RememberVisitor(v *fairshare.Visitor) {
+func (w *Watcher) RememberVisitor(a *Attempt, v *fairshare.Visitor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if k := w.keyOfVisitor(v); k.hash != 0 {
-		e, at := w.putSuccess(k, w.latest), max(minutes(w.latest), 1)
-		if e.first == 0 {
-			e.first = at
-		}
-		e.last = at
+	k := w.keyOfVisitor(v)
+	if k.hash == 0 || !w.admitsVisitor(a.client, k, w.latest) {
+		return
 	}
+	e, at := w.putSuccess(k, w.latest), max(minutes(w.latest), 1)
+	if e.first == 0 {
+		e.first = at
+	}
+	e.last = at
 }
 
-// result tells whether an attempt failed.
-func (f *form) result(a *Attempt, answer *Answer) Result {
-	status := answer.Status
+// admitsVisitor reports whether a visitor may become known because it logged in at an address. Each visitor may have
+// failures of its own, and one account is enough for any number of cookies.
+func (w *Watcher) admitsVisitor(client, v clientKey, seconds int64) bool {
+	now := minutes(seconds)
+	if e := w.find(v); e != nil && e.succeeded(now) {
+		return true
+	}
+	e := w.putSuccess(client, seconds)
+	if today := uint16(now / (24 * 60)); e.visitorsOn != today {
+		e.visitorsOn, e.visitors = today, 0
+	}
+	if e.visitors >= newVisitors {
+		return false
+	}
+	e.visitors++
+	return true
+}
+
+// resultOf tells whether an attempt failed.
+func (w *Watcher) resultOf(a *Attempt, answer *Answer) Result {
+	f, status := a.form, answer.Status
 	switch {
 	case f.style == wordpress && hasLoginCookie(answer): // the login of a window may answer with 200
 		return Succeeded
@@ -341,12 +438,9 @@ func (f *form) result(a *Attempt, answer *Answer) Result {
 	case status >= 400, status >= 300 && status != 302 && status != 303:
 		return Failed
 	case f.style == rpc:
-		if status == 200 && (answer.Bytes < minRPC || !a.variant && f.isCommon(answer.Bytes, 0)) {
-			return Failed
-		}
-		return Unknown
+		return f.resultOfCalls(a, answer)
 	case status >= 300:
-		return f.redirected(a, answer)
+		return w.redirected(a, answer)
 	case f.style == redirects || f.style == wordpress:
 		return Failed
 	case f.isFormAgain(answer), f.style == learned && f.isCommon(answer.Bytes, 0):
@@ -357,22 +451,29 @@ func (f *form) result(a *Attempt, answer *Answer) Result {
 	return Unknown
 }
 
-// redirected judges a redirect: back to the form is a failure, anywhere else a success.
-func (f *form) redirected(a *Attempt, answer *Answer) Result {
+// resultOfCalls judges an answer of XML-RPC. Where its faults are not known, short answers and those of a
+// common length are failures.
+func (f *form) resultOfCalls(a *Attempt, answer *Answer) Result {
+	failed := answer.Faults > 0
+	if !answer.CountedFaults {
+		failed = answer.Bytes < minRPC || !a.variant && f.isCommon(answer.Bytes, 0)
+	}
+	if answer.Status == 200 && failed {
+		return Failed
+	}
+	return Unknown
+}
+
+// redirected judges a redirect: back to the form is a failure. Anywhere else it is a success, unless the client may
+// have named the page.
+func (w *Watcher) redirected(a *Attempt, answer *Answer) Result {
 	if !answer.Live {
 		return Succeeded
 	}
-	to := pathOf(answer.Location)
+	f := a.form
 	var buf, own [maxPath]byte
-	target, from := canonical(buf[:0], to), canonical(own[:0], a.path)
-	back := bytes.Equal(target, from) || to == "" || isLoginPath(target)
-	if !back && f.style != wordpress && a.referer != "" {
-		var sent [maxPath]byte
-		// Some applications redirect a failed attempt to the page before it, which the client makes up.
-		if bytes.Equal(target, canonical(sent[:0], pathOf(a.referer))) {
-			return Unknown
-		}
-	}
+	target, from := canonical(buf[:0], targetOf(a, answer.Location)), canonical(own[:0], a.path)
+	back := len(target) == 0 || bytes.Equal(target, from) || isLoginPath(target)
 	switch {
 	case back && f.style == redirects: // Joomla: its answer is the same for both
 		return Unknown
@@ -381,10 +482,36 @@ func (f *form) redirected(a *Attempt, answer *Answer) Result {
 	case f.style == wordpress: // action=postpass redirects without a login
 		return Unknown
 	}
+	if a.referer != "" {
+		var sent [maxPath]byte
+		// Some applications redirect a failed attempt to the page before it, which the client makes up.
+		if bytes.Equal(target, canonical(sent[:0], pathOf(a.referer))) {
+			return Unknown
+		}
+	}
+	switch w.proofOf(a, answer, target) {
+	case refuted:
+		return Failed
+	case doubtful:
+		if b := unproven[a.class]; !f.doubtful[a.class].take(w.latest, b.most, b.daily) {
+			return Failed
+		}
+		w.forgive(a)
+		return Unknown
+	}
 	if len(answer.SetCookie) == 0 {
 		return Unknown
 	}
 	return Succeeded
+}
+
+// forgive gives the place of a client back whose attempt may have succeeded.
+func (w *Watcher) forgive(a *Attempt) {
+	e := w.find(a.subject)
+	if e != nil && e.class > young && e.isCounted(a.class, a.form, minutes(w.latest)) {
+		a.form.level[e.class] = max(0, a.form.level[e.class]-1)
+		e.counted, e.fails = 0, 0
+	}
 }
 
 // pathOf returns the path of a URL, or of a reference that begins with a path.

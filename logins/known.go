@@ -203,6 +203,66 @@ func resetOf(req *fairshare.Request, path []byte) question {
 	return attempt
 }
 
+// A link is a link to reset a password that made clients known.
+type link struct {
+	hash    uint32 // 0: none
+	clients uint8
+}
+
+const anyLink = 1 // where the cookies are not known
+
+// linkOf returns a keyed hash of the key that WordPress has stored in a cookie when the link was opened; 0 without
+// one. It looks at the last letters and digits only, because the rest may be spelled in several ways.
+func (w *Watcher) linkOf(req *fairshare.Request) uint32 {
+	if req.Header == nil {
+		return anyLink
+	}
+	var key []byte
+	for _, line := range req.Header.Values("Cookie") {
+		for pair := range strings.SplitSeq(line, ";") {
+			name, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
+			if !strings.HasPrefix(name, "wp-resetpass-") {
+				continue
+			}
+			if key != nil {
+				return 0 // nobody knows which one counts
+			}
+			value = unescape(value)
+			for i := len(value) - 1; i >= 0 && len(key) < 20; i-- {
+				if c := value[i]; c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' {
+					key = append(key, c)
+				}
+			}
+		}
+	}
+	if len(key) < 20 {
+		return 0
+	}
+	return uint32(max(w.hash(key)>>32, anyLink+1))
+}
+
+// admits reports whether a link may make one more client known.
+func (w *Watcher) admits(hash uint32) bool {
+	switch hash {
+	case 0:
+		return false
+	case anyLink:
+		return true
+	}
+	for i := range w.links {
+		if l := &w.links[i]; l.hash == hash {
+			if l.clients >= linkClients {
+				return false
+			}
+			l.clients++
+			return true
+		}
+	}
+	w.links[w.nextLink] = link{hash, 1}
+	w.nextLink = (w.nextLink + 1) % len(w.links)
+	return true
+}
+
 // hasToken reports whether a text has a run of 20 letters and digits, both among them.
 func hasToken(s string) bool {
 	run, letters, digits := 0, 0, 0

@@ -7,13 +7,13 @@
 // clients that are not likely to be browsers. Basic and Bearer credentials that are
 // answered with 401 fail, too.
 //
-// Each login counts the clients that failed and have not logged in since, in three
+// Each login counts the clients that failed and have not logged in since, in these
 // classes:
 //
-//   - known: the client has logged in before, by its address or by the signed
-//     cookie of a visitor, or it has opened a valid link to reset a password.
-//   - likely: it behaves like a browser, or has standing, or it has logged in
-//     since the attack began.
+//   - known for two weeks, for a day, or since today: the client has logged in before, by its address or by the
+//     signed cookie of a visitor. A client that has opened a valid link to reset a password is known, too. Each of
+//     them may have a few failures of its own, whatever others do.
+//   - likely: it behaves like a browser, or has standing.
 //   - unknown clients: all others.
 //
 // Each class has a budget of its own, so that a class cannot use up that of another
@@ -29,6 +29,7 @@ package logins
 import (
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +45,7 @@ type Options struct {
 
 // A Watcher watches attempts to log in. It is safe for concurrent use.
 //
-// Its memory is bounded: 3 MiB for clients, allocated at the first attempt, and at
+// Its memory is bounded: 3.5 MiB for clients, allocated at the first attempt, and at
 // most 1024 paths. It stores keyed hashes of clients and credentials.
 type Watcher struct {
 	client func(netip.Addr) netip.Prefix
@@ -59,6 +60,8 @@ type Watcher struct {
 	clients     []entry             // nil before the first attempt
 	newPlaces   quota               // of places that are new in established
 	grants      quota               // of clients that a reset link made known
+	links       [64]link            // the latest reset links that made clients known
+	nextLink    int                 // of links, which is replaced next
 	latest      int64               // Unix seconds
 	agents      [16]agent           // of the attacks that go on
 	lookedAt    int64               // when it was last looked whether all attacks have ended
@@ -90,6 +93,7 @@ type Attempt struct {
 	likely    bool
 	counted   bool // the client was counted before: it holds no place
 	holds     bool
+	inFlight  bool      // it is counted in the entry of its client
 	client    clientKey // of the address
 	visitor   clientKey // of the visitor; zero without one
 	subject   clientKey // which of the two is counted
@@ -97,6 +101,9 @@ type Attempt struct {
 	hostHash  uint64    // of the host, for Basic credentials
 	path      string    // as judged
 	referer   string    // as sent
+	query     string    // as sent
+	cookies   string    // as sent
+	link      uint32    // keyed hash of a reset link; 0: none
 	agent     uint32    // of the user agent
 	cred      uint16    // keyed hash of the credentials; 0 without any
 	result    Result
@@ -181,6 +188,12 @@ func (a *Attempt) Passed() {
 	}
 	a.watcher.mu.Lock()
 	defer a.watcher.mu.Unlock()
+	if a.hasOwn() {
+		if e := a.watcher.find(a.subject); e != nil && e.inFlight < 255 {
+			e.inFlight++
+			a.inFlight = true
+		}
+	}
 	a.holds = true
 	a.form.inFlight[a.class]++
 }
@@ -198,6 +211,16 @@ type Answer struct {
 	Live      bool
 	Location  string
 	SetCookie []string
+
+	// Body is the beginning of the request's body, as sent: at most [MaxBody] bytes. BodyCut says that
+	// there may be more, and BodyType is its Content-Type.
+	Body, BodyType string
+	BodyCut        bool
+
+	// Faults is Faults.Denied of an answer of XML-RPC, if CountedFaults says that all of it was
+	// seen.
+	Faults        int
+	CountedFaults bool
 }
 
 // A Result says what an answer tells.
@@ -224,6 +247,11 @@ func (a *Attempt) Answered(answer *Answer) Result {
 	if a.holds {
 		a.form.inFlight[a.class]--
 	}
+	if a.inFlight {
+		if e := w.find(a.subject); e != nil && e.inFlight > 0 {
+			e.inFlight--
+		}
+	}
 	switch a.question {
 	case pageShown:
 		if answer.Status == 200 && a.form != nil && answer.Bytes >= minPage {
@@ -235,11 +263,14 @@ func (a *Attempt) Answered(answer *Answer) Result {
 			return Unknown
 		}
 		e := w.put(a.client, now)
-		// A fleet may share the cookie of one link, so that only some of its clients become known.
 		_, real := w.established[a.placeHash]
-		if real && (minutes(now) < e.grant || w.grants.take(now, mostGrants, grantsDaily)) {
+		switch {
+		case real && minutes(now) < e.grant:
 			e.grant = minutes(now) + resetFor
-		} else { // if nobody has logged in there, the site may answer every path with a page
+		case !w.admits(a.link): // a fleet may share the cookie of one link
+		case real && w.grants.take(now, mostGrants, grantsDaily):
+			e.grant = minutes(now) + resetFor
+		default: // if nobody has logged in there, the site may answer every path with a page
 			e.soft = max(e.soft, minutes(now)+resetFor)
 		}
 		return Unknown
@@ -269,11 +300,12 @@ func (w *Watcher) arrivedPost(req *fairshare.Request, guard Standing) *Attempt {
 	place, key := w.keysOf(path, req.Host, as)
 	f := w.formFor(key, as, path, now)
 	a := &Attempt{watcher: w, form: f, placeHash: place, likely: req.Browser == fairshare.BrowserLikely, path: req.Path,
-		variant: as.variant}
+		variant: as.variant, query: req.Query}
 	if req.Header != nil {
 		if referers := req.Header.Values("Referer"); len(referers) > 0 {
 			a.referer = referers[0]
 		}
+		a.cookies = strings.Join(req.Header.Values("Cookie"), ";")
 	}
 	a.agent = w.agentOf(req)
 	w.identify(a, req)
@@ -345,6 +377,7 @@ func (w *Watcher) arrivedDuringAttack(req *fairshare.Request, guard Standing) *A
 			form := as
 			form.variant = false
 			a.placeHash, _ = w.keysOf(path, req.Host, form)
+			a.link = w.linkOf(req)
 		}
 		w.identify(a, req)
 		return a
@@ -403,4 +436,9 @@ func (w *Watcher) clock(at time.Time) int64 {
 		}
 	}
 	return w.latest
+}
+
+// WantsBody reports whether the body of an attempt tells something about its answer: [Answer.Body].
+func (a *Attempt) WantsBody() bool {
+	return a.question == attempt && a.form != nil && a.form.kind == fairshare.LoginAttempt
 }

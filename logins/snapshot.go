@@ -14,7 +14,7 @@ import (
 )
 
 // magic begins a snapshot. Its number is the version of the format.
-const magic = "fairshare logins 1\n"
+const magic = "fairshare logins 2\n"
 
 // ErrUnusable means that a snapshot is damaged, or of another version.
 var ErrUnusable = errors.New("the snapshot of logins cannot be used")
@@ -38,6 +38,7 @@ type snapshotForm struct {
 	Excess, Page                 int64
 	Denied, Bounced, Passed, Mov int64
 	ClientBits                   uint64
+	Fields                       [8]field
 }
 
 // A snapshotClient is a client in a snapshot.
@@ -45,7 +46,7 @@ type snapshotClient struct {
 	Index                                             uint32
 	Hash                                              uint64
 	First, Last, Counted, Soft, Grant, Wrote, Refused uint32
-	Form, Fails, Cred                                 uint16
+	Form, Fails, Cred, Weekly, Week                   uint16
 	Class                                             uint8
 }
 
@@ -77,7 +78,7 @@ func (w *Watcher) Save(out io.Writer) error {
 			Level: f.level, Daily: f.daily, Usual: f.usual, Today: f.today, At: f.at, DayAt: f.dayAt,
 			UsedAt: f.usedAt, ClosedAt: f.closedAt, ClosedSince: f.closedSince, Excess: f.excess, Page: f.page[0],
 			Denied: int64(f.denied), Bounced: int64(f.bounced), Passed: int64(f.passed), Mov: int64(f.moved),
-			ClientBits: f.clientBits})
+			ClientBits: f.clientBits, Fields: f.fields})
 		content = append(content, f.name...)
 	}
 	for hash := range w.established {
@@ -86,7 +87,7 @@ func (w *Watcher) Save(out io.Writer) error {
 	for i := range w.clients {
 		if e := &w.clients[i]; e.hash != 0 {
 			add(&snapshotClient{uint32(i), e.hash, e.first, e.last, e.counted, e.soft, e.grant, e.wrote, e.refused,
-				e.form, e.fails, e.cred, uint8(e.class)})
+				e.form, e.fails, e.cred, e.weekly, e.week, uint8(e.class)})
 		}
 	}
 	w.mu.Unlock()
@@ -141,7 +142,8 @@ func (w *Watcher) Load(in io.Reader, now time.Time) error {
 			dayAt:  min(s.DayAt, at),
 			usedAt: min(s.UsedAt, at), closedAt: min(s.ClosedAt, at), closedSince: min(s.ClosedSince, at),
 			excess: s.Excess, page: [2]int64{s.Page}, denied: int(s.Denied),
-			bounced: int(s.Bounced), passed: int(s.Passed), moved: int(s.Mov), clientBits: s.ClientBits}
+			bounced: int(s.Bounced), passed: int(s.Passed), moved: int(s.Mov), clientBits: s.ClientBits,
+			fields: s.Fields}
 		rest = rest[s.Name:]
 		read.forms[f.key] = f
 		if f.closedAt != 0 {
@@ -167,7 +169,7 @@ func (w *Watcher) Load(in io.Reader, now time.Time) error {
 		}
 		read.clients[c.Index] = entry{hash: c.Hash, first: c.First, last: c.Last, counted: c.Counted, soft: c.Soft,
 			grant: c.Grant, wrote: c.Wrote, refused: c.Refused, form: c.Form, fails: c.Fails, cred: c.Cred,
-			class: class(c.Class)}
+			weekly: c.Weekly, week: c.Week, class: class(c.Class)}
 	}
 	if short || len(rest) > 0 {
 		return unusable("it is damaged")

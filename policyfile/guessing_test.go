@@ -1,9 +1,11 @@
 package policyfile
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"testing"
 	"time"
@@ -27,6 +29,8 @@ type sent struct {
 	header               http.Header
 	host                 string
 	visitor              uint64
+	form                 string // the fields that it sends
+	faults               int    // an XML-RPC request with so many calls, padded by one with a long answer
 }
 
 // answer returns what the application answers.
@@ -35,7 +39,37 @@ func (s *sent) answer() logins.Answer {
 	redirect := func(to string, cookies ...string) logins.Answer {
 		return logins.Answer{Status: 302, Live: true, Location: to, SetCookie: cookies}
 	}
+	fields, _ := url.ParseQuery(s.form)
 	switch post := s.method == "POST"; s.target {
+	case "/login": // Symfony redirects after each attempt
+		switch to := fields.Get("_target_path"); {
+		case !post:
+			return page(3100)
+		case s.right && to != "":
+			return redirect(to, "PHPSESSID=2")
+		case s.right:
+			return redirect("/account", "PHPSESSID=2")
+		}
+		to := fields.Get("_failure_path")
+		if to == "homepage" { // the name of a route
+			to = "/"
+		}
+		return redirect(cmp.Or(to, "/login"), "PHPSESSID=1")
+	case "/back/signin": // redirects after each attempt to the page that the client names
+		if !post {
+			return page(3100)
+		}
+		return redirect(cmp.Or(fields.Get("back"), "/back/signin"), "sid=1")
+	case "/shop/login": // a login in each checkout; failed attempts get the form again
+		if post && s.right {
+			return redirect("https://example.org"+cmp.Or(fields.Get("next"), "/shop/"), "sid=1")
+		}
+		return page(4200)
+	case "/wp-login.php?action=rp":
+		if s.right {
+			return page(4100)
+		}
+		return redirect("/wp-login.php?action=lostpassword&error=invalidkey")
 	case "/wp-login.php":
 		switch {
 		case !post:
@@ -47,8 +81,13 @@ func (s *sent) answer() logins.Answer {
 	case "/wp-login.php?action=postpass":
 		return redirect("/")
 	case "/xmlrpc.php":
-		if s.right {
+		switch {
+		case s.right:
 			return page(9000 + int64(len(s.addr))*700)
+		case s.faults > 0:
+			answer := page(20_000 + 400*int64(s.faults))
+			answer.Faults, answer.CountedFaults = s.faults, true
+			return answer
 		}
 		return page(403)
 	case "/wp-comments-post.php":
@@ -86,7 +125,9 @@ func (w *webSite) send(at time.Time, q sent) bool {
 	}
 	req.SetTarget(q.target)
 	v, attempt, seen := w.decide(&req)
-	w.settle(&v, attempt, seen, at.Add(50*time.Millisecond), q.answer())
+	answer := q.answer()
+	answer.Body, answer.BodyType = q.form, "application/x-www-form-urlencoded"
+	w.settle(&v, attempt, seen, at.Add(50*time.Millisecond), answer)
 	return v.Action == fairshare.Allow
 }
 
@@ -117,6 +158,16 @@ const (
 // people live on the site while it is attacked. n counts minutes.
 func (w *webSite) people(at time.Time, n int) {
 	form, login := "/wp-login.php", "/members/enter"
+	if n%5 == 0 { // a customer pays; one in six mistypes
+		shop := sent{addr: fmt.Sprintf("14.%d.%d.9", n>>8&255, n&255), method: "POST", target: "/shop/login",
+			form: "user=x%40example.org&next=%2Fcheckout"}
+		w.opens(at, shop.addr, shop.target)
+		if n%30 == 0 {
+			w.person(at.Add(10*time.Second), shop)
+		}
+		shop.right = true
+		w.person(at.Add(20*time.Second), shop)
+	}
 	switch n % 97 {
 	case 3: // readers
 		w.opens(at, fmt.Sprintf("11.%d.%d.9", n>>8&255, n&255), "/2026/01/a-post/")
@@ -144,6 +195,13 @@ func (w *webSite) people(at time.Time, n int) {
 	case 31: // an app
 		w.person(at, sent{addr: officeAddr, method: "POST", target: "/xmlrpc.php", right: true,
 			agent: "wp-android/20"})
+	case 41: // a customer of the application that redirects after each attempt
+		addr := fmt.Sprintf("15.%d.%d.9", n>>8&255, n&255)
+		w.opens(at, addr, "/login")
+		for _, right := range []bool{false, true} {
+			w.person(at, sent{addr: addr, method: "POST", target: "/login", right: right,
+				form: "_username=x&_target_path=%2Fcart"})
+		}
 	case 37: // a colleague with the right Basic credentials
 		w.person(at, sent{addr: officeAddr, method: "GET", target: "/private/report", right: true,
 			header: http.Header{"Authorization": {"Basic b3Blbjpz"}}})
@@ -287,6 +345,53 @@ func TestBuiltInPolicyStopsGuessesFromManyAddresses(t *testing.T) {
 			req := sent{addr: from(i), method: "POST", target: spelling}
 			return w.send(at, req)
 		}, 10},
+		{"XML-RPC, each request with five guesses and padding", 100, 5 * time.Second,
+			func(w *webSite, at time.Time, i int) bool {
+				return w.send(at, sent{addr: from(i), method: "POST", target: "/xmlrpc.php", faults: 5,
+					agent: "python-requests/2"})
+			}, 10},
+		{"redirects after a failure to a page that the client names", 100, 5 * time.Second,
+			func(w *webSite, at time.Time, i int) bool {
+				form := "_username=admin&_failure_path=%2Faccount&_target_path=%2Faccount"
+				return w.send(at, sent{addr: from(i), method: "POST", target: "/login", form: form})
+			}, 10},
+		{"the same, named as a route", 1000, 5 * time.Second, func(w *webSite, at time.Time, i int) bool {
+			return w.send(at, sent{addr: from(i), method: "POST", target: "/login",
+				form: "_username=admin&_failure_path=homepage"})
+		}, 100},
+		{"an application that redirects each attempt to the page that the client names", 1000, 5 * time.Second,
+			func(w *webSite, at time.Time, i int) bool {
+				return w.send(at, sent{addr: from(i), method: "POST", target: "/back/signin",
+					form: "user=admin&back=%2Fnews"})
+			}, 100},
+		{"100 addresses where the attacker logs in with its account, then 40 guesses from each", 4000, 20 * time.Second,
+			func(w *webSite, at time.Time, i int) bool {
+				if i < 100 {
+					w.send(at.Add(-time.Hour), sent{addr: from(i), method: "POST", target: "/wp-login.php",
+						right: true})
+				}
+				return w.send(at, sent{addr: from(i % 100), method: "POST", target: "/wp-login.php"})
+			}, 4000 / 10},
+		{"the same with 40 addresses that the attacker has used for days", 4000, 20 * time.Second,
+			func(w *webSite, at time.Time, i int) bool {
+				if i < 40 {
+					w.send(at.Add(-25*time.Hour), sent{addr: from(i), method: "POST", target: "/wp-login.php",
+						right: true})
+				}
+				return w.send(at, sent{addr: from(i % 40), method: "POST", target: "/wp-login.php"})
+			}, 600},
+		{"a new visitor's cookie for each guess, by an own account", 1000, 20 * time.Second,
+			func(w *webSite, at time.Time, i int) bool {
+				cookie := uint64(90_000 + i)
+				w.send(at, sent{addr: from(1), method: "POST", target: "/wp-login.php", right: true, visitor: cookie})
+				return w.send(at, sent{addr: from(2), method: "POST", target: "/wp-login.php", visitor: cookie})
+			}, 100},
+		{"the cookie of one reset link, shared by 200 addresses", 400, 5 * time.Second,
+			func(w *webSite, at time.Time, i int) bool {
+				w.send(at, sent{addr: from(i % 200), method: "GET", target: "/wp-login.php?action=rp", right: true,
+					header: http.Header{"Cookie": {"wp-resetpass-0a1b=admin%3AAbcDefGhij0123456789"}}})
+				return w.send(at, sent{addr: from(i % 200), method: "POST", target: "/wp-login.php"})
+			}, 20},
 		{"an address that an editor uses, too", 200, 5 * time.Second, func(w *webSite, at time.Time, i int) bool {
 			return w.send(at, sent{addr: sharedAddr, method: "POST", target: "/wp-login.php"})
 		}, 100}, // 20 in ten minutes: nothing but its cookie tells the editor from them
@@ -296,6 +401,12 @@ func TestBuiltInPolicyStopsGuessesFromManyAddresses(t *testing.T) {
 			w := &webSite{newSite(t), map[string]int{}}
 			start := begin.Add(-26 * time.Hour)
 			minutes := 0
+			for _, q := range []sent{{addr: officeAddr, target: "/wp-login.php"},
+				{addr: officeAddr, target: "/members/enter"}, {addr: sharedAddr, target: "/wp-login.php",
+					visitor: 4711}} { // colleagues work here for long
+				q.method, q.right = "POST", true
+				w.person(begin.AddDate(0, 0, -20), q)
+			}
 			for ; minutes < 26*60; minutes++ { // before the attack
 				w.people(start.Add(time.Duration(minutes)*time.Minute), minutes)
 			}

@@ -1,0 +1,112 @@
+package logins
+
+import (
+	"bytes"
+
+	"fairshare"
+)
+
+// mostCalls is how many calls one XML-RPC request of an unknown client may hold. Applications ask what the site can do
+// before they log in, and that is one call.
+const mostCalls = 5
+
+// TakesCalls reports whether a request is for XML-RPC, of which one request may hold many calls
+// (system.multicall). Then [Attempt.Called] wants the beginning of its body.
+func TakesCalls(req *fairshare.Request) bool {
+	if req.Method != "POST" {
+		return false
+	}
+	var buf [maxPath]byte
+	_, as := recognize(req, buf[:0])
+	return as.style == rpc
+}
+
+// Called notes the body of an XML-RPC request before it is judged; whole is false if more of it may follow. A request
+// with many calls is in excess unless the client has logged in before.
+func (a *Attempt) Called(req *fairshare.Request, body []byte, whole bool) {
+	if a.question != attempt || a.form == nil || a.form.style != rpc || a.variant || a.class <= young {
+		return
+	}
+	// Each call is a struct, and XML has one spelling of its name. What is not ASCII may be another encoding.
+	if !whole || bytes.Count(body, []byte("<struct")) > mostCalls || bytes.IndexByte(body, 0) >= 0 {
+		req.Excess = true
+	}
+}
+
+// IsRPC reports whether an attempt is an XML-RPC request. Its answer should not be compressed, and [Faults] counts
+// the failures in it.
+func (a *Attempt) IsRPC() bool {
+	return a != nil && a.question == attempt && a.form != nil && a.form.style == rpc
+}
+
+// Faults counts the calls of an XML-RPC answer that failed because of wrong credentials. The zero Faults are ready.
+type Faults struct {
+	Denied int // so many calls
+
+	matched int // bytes of faultName
+	rest    int // bytes in which the code has to come
+	inTag   bool
+	hasCode bool
+	code    int
+	sign    int
+}
+
+const faultName = "faultCode"
+
+// Add counts in the next part of an answer.
+func (f *Faults) Add(p []byte) {
+	for len(p) > 0 {
+		if f.rest == 0 && f.matched == 0 {
+			i := bytes.IndexByte(p, faultName[0])
+			if i < 0 {
+				return
+			}
+			p = p[i:]
+		}
+		f.next(p[0])
+		p = p[1:]
+	}
+}
+
+func (f *Faults) next(c byte) {
+	if f.rest == 0 {
+		switch {
+		case c == faultName[f.matched]:
+			if f.matched++; f.matched == len(faultName) {
+				*f = Faults{Denied: f.Denied, rest: 128, sign: 1}
+			}
+		case c == faultName[0]:
+			f.matched = 1
+		default:
+			f.matched = 0
+		}
+		return
+	}
+	f.rest--
+	isDigit := !f.inTag && c >= '0' && c <= '9'
+	switch {
+	case isDigit:
+		f.hasCode, f.code = true, min(f.code*10+int(c-'0'), 1<<20)
+	case f.hasCode:
+		if isDenied(f.code * f.sign) {
+			f.Denied++
+		}
+		*f = Faults{Denied: f.Denied}
+	case c == '<':
+		f.inTag = true
+	case c == '>':
+		f.inTag = false
+	case c == '-' && !f.inTag:
+		f.sign = -1
+	}
+}
+
+// isDenied reports whether a fault may mean wrong credentials: not one of pingbacks, of the protocol, or one that
+// WordPress answers to clients that are logged in.
+func isDenied(code int) bool {
+	switch code {
+	case 0, 16, 17, 32, 33, 48, 49, 50, 400, 401, 404, 500:
+		return false
+	}
+	return code > -32000
+}
