@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 	"visitor":        {"memlimit"},
 	"share":          {"share/capacity"},
 	"policyfile":     {"botauth", "texts", "waitingroom"}, // the form of agents; texts; bounds
-	"internal/proxy": {"httpguard"},
+	"internal/proxy": {"httpguard", "internal/outbound"},
 	"internal/replay": {"browser", "fleets", "internal/accesslog", "internal/census", "logins", "membans",
 		"robots"},
 	"internal/cputime": {"httpguard"},

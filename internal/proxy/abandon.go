@@ -25,7 +25,6 @@ var (
 
 // A patience lets a request to the upstream outlive its client by a bounded time.
 type patience struct {
-	cancel    context.CancelCauseFunc
 	abandoned *abandoned
 	time      time.Duration // after the client left; 0 means none
 
@@ -35,6 +34,40 @@ type patience struct {
 	ended bool // the handler returns
 	timer *time.Timer
 	entry *list.Element // of abandoned
+
+	cancelling sync.Mutex // of what follows; taken after mu
+	abort      func(error)
+	cause      error // of the first call of cancel
+}
+
+// cancel ends the request to the upstream. Only the first call has an effect. It does not block.
+func (p *patience) cancel(err error) {
+	p.cancelling.Lock()
+	defer p.cancelling.Unlock()
+	if p.cause != nil {
+		return
+	}
+	p.cause = err
+	if p.abort != nil {
+		p.abort(err)
+	}
+}
+
+// onCancel sets what cancel calls; nil for nothing. It calls abort if cancel was called before.
+func (p *patience) onCancel(abort func(error)) {
+	p.cancelling.Lock()
+	defer p.cancelling.Unlock()
+	p.abort = abort
+	if p.cause != nil && abort != nil {
+		abort(p.cause)
+	}
+}
+
+// cancelled returns the error of the first call of cancel, nil before it.
+func (p *patience) cancelled() error {
+	p.cancelling.Lock()
+	defer p.cancelling.Unlock()
+	return p.cause
 }
 
 // clientLeft is called when the client has left. Only the first call has an effect.

@@ -256,7 +256,7 @@ func testAbandonedAreBounded(t *testing.T, most, bound int) {
 		for i := range all {
 			ctx, cancel := context.WithCancelCause(context.Background())
 			context.AfterFunc(ctx, func() { ended[i] = context.Cause(ctx) })
-			all[i] = &patience{cancel: cancel, abandoned: &a, time: time.Minute}
+			all[i] = &patience{abort: cancel, abandoned: &a, time: time.Minute}
 			all[i].clientLeft()
 			all[i].clientLeft() // a second call has no effect
 			synctest.Wait()

@@ -325,6 +325,14 @@ func (b *body) endWait() {
 	}
 }
 
+// complete returns the bytes of a complete body. They are valid until setAnswered.
+func (b *body) complete() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sentAll = true
+	return (*b.space)[:b.n]
+}
+
 // setConn records the connection that the request is sent by.
 func (b *body) setConn(c httptrace.GotConnInfo) {
 	b.mu.Lock()

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"fairshare/internal/outbound"
 )
 
 const (
@@ -30,10 +32,11 @@ type exchange struct {
 	pool  *pool
 	up    *upstream // the last one that was tried
 	w     http.ResponseWriter
-	r     *http.Request // the client's
-	ctx   context.Context
+	r     *http.Request   // the client's
+	ctx   context.Context // of the transport; nil: it is not used
 	trace httptrace.ClientTrace
-	body  *body // nil: none
+	call  *outbound.Call // nil: the transport is used
+	body  *body          // nil: none
 
 	patience patience
 
@@ -73,20 +76,12 @@ func (p *Proxy) forward(s *setup, pool *pool, w http.ResponseWriter, r *http.Req
 		return
 	}
 
-	ctx, cancel := context.WithCancelCause(context.Background())
-	q.patience.cancel, q.patience.abandoned, q.patience.time = cancel, &p.abandoned, s.patience
+	q.patience.abandoned, q.patience.time = &p.abandoned, s.patience
+	defer q.endCall()
 	defer q.patience.end()
 	stop := context.AfterFunc(r.Context(), q.patience.clientLeft)
 	defer stop()
-	q.ctx = ctx
-	if r.ProtoAtLeast(1, 1) {
-		q.trace.Got1xxResponse = q.hint
-	}
-	if q.body != nil && !q.body.whole && pool.scheme != "h2c" {
-		q.trace.GotConn = q.body.setConn
-	}
-	ctx = httptrace.WithClientTrace(ctx, &q.trace)
-	resp, err := q.send(ctx, upgrade)
+	resp, err := q.send(upgrade)
 	if q.up == nil { // the last one went down while the request waited
 		q.finish(nil)
 		q.allDown()
@@ -129,15 +124,15 @@ func (p *Proxy) forward(s *setup, pool *pool, w http.ResponseWriter, r *http.Req
 
 // send sends the request to the least busy upstream. If it accepts no connection, so that
 // nothing was sent, send tries the others of the site. q.up is nil if none is up.
-func (q *exchange) send(ctx context.Context, upgrade bool) (*http.Response, error) {
+func (q *exchange) send(upgrade bool) (*http.Response, error) {
 	if q.up = q.pool.pick(nil, time.Now()); q.up == nil {
 		return nil, errAllDown
 	}
-	out := q.request(ctx, upgrade)
+	q.rewriteHeader(q.w, q.r, upgrade)
 	var tried []*upstream
 	for {
-		resp, err := q.up.transport.RoundTrip(out)
-		if err == nil || !isDialError(err) || ctx.Err() != nil {
+		resp, err := q.roundTrip(upgrade)
+		if err == nil || !isDialError(err) || q.patience.cancelled() != nil {
 			return resp, err
 		}
 		q.pool.failedConnection(q.up, q.Log, err)
@@ -148,31 +143,73 @@ func (q *exchange) send(ctx context.Context, upgrade bool) (*http.Response, erro
 		}
 		q.up.release()
 		q.up = next
-		again := *out
-		url := *out.URL
-		url.Host = next.url.Host
-		again.URL = &url
-		if q.body != nil {
-			q.body.attach(&again, q.patience.clientLeft)
-		}
-		out = &again
 	}
 }
 
 var errAllDown = errors.New("all upstreams are down")
 
-// request returns the request for the upstream. It shares the client's header, which
-// is changed.
-func (q *exchange) request(ctx context.Context, upgrade bool) *http.Request {
+// directBody is the longest body that a direct call sends: the kernel takes it at once, even if
+// the upstream answers without reading it.
+const directBody = 4 << 10
+
+// roundTrip sends the request to q.up: with a direct call if the request is a simple one, otherwise
+// with the transport.
+func (q *exchange) roundTrip(upgrade bool) (*http.Response, error) {
+	if q.up.direct != nil && !upgrade && (q.body == nil || q.body.whole && q.body.n <= directBody) {
+		if resp, err := q.callDirectly(); err != outbound.ErrUnfit {
+			return resp, err
+		}
+	}
+	return q.up.transport.RoundTrip(q.request())
+}
+
+// callDirectly sends the request, whose body is complete, and reads the head of the answer.
+func (q *exchange) callDirectly() (*http.Response, error) {
+	q.endCall()
+	q.call = q.up.direct.Call()
+	q.patience.onCancel(q.call.Stop)
+	r := outbound.Request{Method: q.r.Method, Target: target(q.r), Host: q.r.Host, Header: q.r.Header}
+	if q.r.ProtoAtLeast(1, 1) {
+		r.Hint = q.hint
+	}
+	if q.body != nil {
+		r.Body = q.body.complete()
+	}
+	return q.call.Do(&r)
+}
+
+// endCall ends the use of a direct call.
+func (q *exchange) endCall() {
+	if q.call != nil {
+		q.patience.onCancel(nil)
+		q.call.Release()
+		q.call = nil
+	}
+}
+
+// request returns the request for the transport. It shares the client's header, which was
+// changed.
+func (q *exchange) request() *http.Request {
+	q.endCall()
 	r := q.r
-	out := r.WithContext(ctx)
+	if q.ctx == nil {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		q.patience.onCancel(cancel)
+		if r.ProtoAtLeast(1, 1) {
+			q.trace.Got1xxResponse = q.hint
+		}
+		if q.body != nil && !q.body.whole && q.pool.scheme != "h2c" {
+			q.trace.GotConn = q.body.setConn
+		}
+		q.ctx = httptrace.WithClientTrace(ctx, &q.trace)
+	}
+	out := r.WithContext(q.ctx)
 	u := &url.URL{Scheme: q.up.scheme, Host: q.up.url.Host}
 	if t := target(r); strings.HasPrefix(t, "//") {
 		u.Path, u.RawPath, u.RawQuery, u.ForceQuery = r.URL.Path, r.URL.RawPath, r.URL.RawQuery, r.URL.ForceQuery
 	} else {
 		u.Opaque = t
 	}
-	q.rewriteHeader(q.w, r, upgrade)
 	out.URL, out.RequestURI, out.Close, out.Body, out.Trailer = u, "", false, nil, nil
 	if q.body != nil {
 		q.body.attach(out, q.patience.clientLeft)
@@ -383,7 +420,7 @@ func (q *exchange) stream(resp *http.Response, to *sink) error {
 			}
 		}
 		switch {
-		case err == io.EOF || err != nil && context.Cause(q.ctx) == errStopped:
+		case err == io.EOF || err != nil && q.patience.cancelled() == errStopped:
 			return nil
 		case err != nil:
 			q.brokeOff(err)
@@ -393,7 +430,7 @@ func (q *exchange) stream(resp *http.Response, to *sink) error {
 }
 
 func (q *exchange) brokeOff(err error) {
-	if q.ctx.Err() == nil && !errors.Is(err, errAbandoned) {
+	if q.patience.cancelled() == nil && !errors.Is(err, errAbandoned) {
 		q.Log.Printf("%supstream %s ended in the middle of an answer: %v", q.pool.of(), q.up.url.Host, err)
 	}
 }

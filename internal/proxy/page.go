@@ -21,7 +21,7 @@ func (q *exchange) failed(err error) {
 	switch {
 	case q.body != nil && q.body.failed() != nil:
 		q.refuseBody(q.body.failed())
-	case q.ctx.Err() != nil: // the client has left
+	case q.patience.cancelled() != nil: // the client has left
 		answer(q.w, q.r, http.StatusBadGateway, "")
 	case errors.As(err, &timeout) && timeout.Timeout():
 		q.Log.Print(q.pool.of() + q.up.slow(err))

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"fairshare/internal/outbound"
 )
 
 // A Pool configures the upstreams of one site.
@@ -42,6 +44,7 @@ type upstream struct {
 	scheme    string // of URLs
 	timeout   time.Duration
 	transport *http.Transport
+	direct    *outbound.Pool // for simple requests; nil if there are none
 
 	busy    atomic.Int64 // requests in progress
 	isDown  atomic.Bool
@@ -82,7 +85,7 @@ func newPool(c Pool, timeout time.Duration, previous *pool) *pool {
 			}
 		}
 		if up == nil {
-			up = &upstream{url: u, scheme: urlScheme(u), timeout: p.Timeout, transport: newTransport(u, p.Timeout)}
+			up = newUpstream(u, p.Timeout)
 		}
 		if c.Check == nil {
 			up.isDown.Store(false)

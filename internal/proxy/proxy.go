@@ -218,7 +218,7 @@ func (p *Proxy) Replace(c Config) {
 	for _, pool := range before {
 		for _, up := range pool.ups {
 			if !kept[up] {
-				up.transport.CloseIdleConnections()
+				up.closeIdle()
 			}
 		}
 	}
@@ -241,7 +241,7 @@ func nonZero[T comparable](v, otherwise T) T {
 func (p *Proxy) Close() {
 	for _, pool := range p.setup.Load().pools {
 		for _, up := range pool.ups {
-			up.transport.CloseIdleConnections()
+			up.closeIdle()
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"fairshare/internal/outbound"
 )
 
 // idleTime is how long a connection to the upstream stays open without a request.
@@ -46,6 +48,35 @@ func urlScheme(u *url.URL) string {
 		return "http"
 	}
 	return u.Scheme
+}
+
+func newUpstream(u *url.URL, timeout time.Duration) *upstream {
+	up := &upstream{url: u, scheme: urlScheme(u), timeout: timeout, transport: newTransport(u, timeout)}
+	if u.Scheme == "http" {
+		up.direct = outbound.NewPool(outbound.Options{
+			Dial: func(ctx context.Context) (net.Conn, error) {
+				return up.transport.DialContext(ctx, "tcp", up.addr())
+			},
+			Host: u.Host, Timeout: timeout, IdleTime: idleTime,
+		})
+	}
+	return up
+}
+
+// addr returns the host and the port of the upstream.
+func (up *upstream) addr() string {
+	if up.url.Port() == "" {
+		return net.JoinHostPort(up.url.Hostname(), up.scheme)
+	}
+	return up.url.Host
+}
+
+// closeIdle closes the connections without a request.
+func (up *upstream) closeIdle() {
+	up.transport.CloseIdleConnections()
+	if up.direct != nil {
+		up.direct.CloseIdle()
+	}
 }
 
 func newTransport(u *url.URL, timeout time.Duration) *http.Transport {
@@ -90,6 +121,9 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
+// NetConn returns the connection of the kernel.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
 // CloseWrite ends the data for the upstream.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
@@ -109,11 +143,7 @@ func connOf(outer net.Conn) *conn {
 
 // reach returns nil if the upstream accepts a connection, with TLS if configured.
 func (up *upstream) reach(ctx context.Context) error {
-	addr := up.url.Host
-	if up.url.Port() == "" {
-		addr = net.JoinHostPort(up.url.Hostname(), up.scheme)
-	}
-	conn, err := up.transport.DialContext(ctx, "tcp", addr)
+	conn, err := up.transport.DialContext(ctx, "tcp", up.addr())
 	if err != nil {
 		return err
 	}

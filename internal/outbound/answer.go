@@ -1,0 +1,405 @@
+package outbound
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httputil"
+	"net/textproto"
+	"strconv"
+	"strings"
+)
+
+// A line is a field of an answer's head.
+type line struct {
+	name, value string
+}
+
+// maxInterim bounds the interim answers (such as 103) before one answer.
+const maxInterim = 100
+
+// read reads the answer to r. At least one byte of it is in the buffer.
+func (c *Call) read(conn *conn, r *Request) (*http.Response, error) {
+	for interim := 0; ; interim++ {
+		if interim > maxInterim {
+			return nil, malformed("more than %d interim answers", maxInterim)
+		}
+		head, err := headOf(conn.buffer)
+		if err != nil {
+			return nil, err
+		}
+		if head == nil || !c.parse(head) {
+			resp, err := c.readOdd(conn, r, head != nil || conn.buffer.Buffered() < conn.buffer.Size())
+			if err != nil || resp != nil {
+				return resp, err
+			}
+			continue // it was an interim answer
+		}
+		conn.buffer.Discard(len(head))
+		resp := &c.response
+		if resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
+			return resp, c.frame(conn, r)
+		}
+		header := make(textproto.MIMEHeader, len(c.lines))
+		for _, l := range c.lines {
+			header[l.name] = append(header[l.name], l.value)
+		}
+		if r.Hint != nil {
+			if err := r.Hint(resp.StatusCode, header); err != nil {
+				return nil, err
+			}
+		}
+		if _, err := conn.buffer.Peek(1); err != nil {
+			return nil, unexpected(err)
+		}
+	}
+}
+
+func unexpected(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// headOf returns the head at the beginning of the buffer, with its final empty line. It is nil if the head
+// does not fit into the buffer, if a line of it ends without CR, and if the upstream ends within it.
+func headOf(b *bufio.Reader) ([]byte, error) {
+	from := 0
+	for {
+		have, err := b.Peek(b.Buffered())
+		if err != nil {
+			return nil, err
+		}
+		if i := bytes.Index(have[from:], []byte("\r\n\r\n")); i >= 0 {
+			return have[:from+i+4], nil
+		}
+		if len(have) == b.Size() || hasBareLF(have, from) {
+			return nil, nil
+		}
+		from = max(0, len(have)-3)
+		if _, err := b.Peek(len(have) + 1); err != nil {
+			if err == io.EOF {
+				return nil, nil // net/http finds the fault
+			}
+			return nil, err
+		}
+	}
+}
+
+// hasBareLF reports whether b[from:] has a line feed that follows no carriage return in b.
+func hasBareLF(b []byte, from int) bool {
+	for i := from; ; i++ {
+		at := bytes.IndexByte(b[i:], '\n')
+		if at < 0 {
+			return false
+		}
+		if i += at; i == 0 || b[i-1] != '\r' {
+			return true
+		}
+	}
+}
+
+// parse reads a head into c.response and c.lines. It returns false unless the head is a plain one: net/http reads
+// the others.
+func (c *Call) parse(head []byte) bool {
+	// HTTP/1.1 200 OK
+	const version = "HTTP/1.1 "
+	if len(head) < len(version)+len("200\r\n\r\n") || string(head[:len(version)]) != version {
+		return false
+	}
+	text := string(head) // the fields are parts of it
+	end := strings.IndexByte(text, '\r')
+	status := text[len(version):end]
+	if text[end+1] != '\n' || len(status) < 3 || len(status) > 3 && status[3] != ' ' || !isField(status) {
+		return false
+	}
+	code := 0
+	for _, d := range []byte(status[:3]) {
+		if d < '0' || d > '9' {
+			return false
+		}
+		code = 10*code + int(d-'0')
+	}
+	if code < 100 {
+		return false
+	}
+	c.lines = c.lines[:0]
+	for rest := text[end+2:]; rest != "\r\n"; {
+		end := strings.IndexByte(rest, '\r')
+		if end < 0 || rest[end+1] != '\n' {
+			return false
+		}
+		field := rest[:end]
+		rest = rest[end+2:]
+		colon := strings.IndexByte(field, ':')
+		if colon <= 0 || !isToken(field[:colon]) || !isField(field[colon+1:]) {
+			return false // also if it begins with a space, and continues the line before it
+		}
+		name := field[:colon]
+		if !isCanonical(name) {
+			name = http.CanonicalHeaderKey(name)
+		}
+		c.lines = append(c.lines, line{name, textproto.TrimString(field[colon+1:])})
+	}
+	// c.response is used again only after Release.
+	c.response.Status, c.response.StatusCode = status, code
+	c.response.Proto, c.response.ProtoMajor, c.response.ProtoMinor = "HTTP/1.1", 1, 1
+	return true
+}
+
+// isCanonical reports whether http.CanonicalHeaderKey returns a token unchanged.
+func isCanonical(name string) bool {
+	upper := true
+	for i := 0; i < len(name); i++ {
+		c := name[i]
+		if upper && c >= 'a' && c <= 'z' || !upper && c >= 'A' && c <= 'Z' {
+			return false
+		}
+		upper = c == '-'
+	}
+	return true
+}
+
+func isField(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if !fieldBytes[s[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+// frame fills in the header of the final answer and how its body ends.
+func (c *Call) frame(conn *conn, r *Request) error {
+	length, chunked, reuse := int64(-1), false, true
+	values := make([]string, len(c.lines))
+	for i, l := range c.lines {
+		values[i] = l.value
+		switch l.name {
+		case "Content-Length":
+			n, err := strconv.ParseUint(l.value, 10, 63)
+			if err != nil || length >= 0 || l.value[0] == '+' {
+				return malformed("Content-Length %q", l.value)
+			}
+			length = int64(n)
+		case "Transfer-Encoding":
+			if chunked || !strings.EqualFold(l.value, "chunked") {
+				return malformed("Transfer-Encoding %q", l.value)
+			}
+			chunked = true
+			continue
+		case "Connection":
+			reuse = reuse && !hasToken(l.value, "close")
+		}
+		if prior, ok := c.header[l.name]; ok {
+			c.header[l.name] = append(prior, l.value)
+		} else {
+			c.header[l.name] = values[i : i+1 : i+1]
+		}
+	}
+	resp := &c.response
+	resp.Header, resp.Close = c.header, !reuse
+	if chunked && length >= 0 { // a trick to have the end of the answer seen elsewhere (RFC 9112 §6.3)
+		return malformed("both Content-Length and Transfer-Encoding")
+	}
+	if names := resp.Header["Trailer"]; len(names) > 0 && chunked {
+		resp.Trailer = announced(names)
+		delete(resp.Header, "Trailer")
+	}
+	code := resp.StatusCode
+	resp.ContentLength = length
+	switch {
+	case r.Method == http.MethodHead, code == http.StatusNoContent, code == http.StatusNotModified,
+		code == http.StatusSwitchingProtocols, !chunked && length == 0:
+		if r.Method != http.MethodHead {
+			resp.ContentLength = 0
+		}
+		if code == http.StatusSwitchingProtocols {
+			reuse = false
+		}
+		resp.Body = http.NoBody
+		c.done(conn, reuse)
+		return nil
+	}
+	c.body = body{call: c, conn: conn, length: length, reuse: reuse}
+	if conn.buffer.Buffered() < int(min(length, bufferBytes)) || length < 0 {
+		conn.awaitBody()
+	}
+	switch {
+	case chunked:
+		resp.TransferEncoding = chunkedEncoding
+		c.body.chunks = httputil.NewChunkedReader(conn.buffer)
+	case length < 0:
+		c.body.reuse = false
+	}
+	resp.Body = &c.body
+	return nil
+}
+
+var chunkedEncoding = []string{"chunked"}
+
+// announced returns the trailers that a Trailer field announces.
+func announced(lists []string) http.Header {
+	trailer := make(http.Header)
+	for _, list := range lists {
+		for name := range strings.SplitSeq(list, ",") {
+			name = http.CanonicalHeaderKey(textproto.TrimString(name))
+			switch name {
+			case "", "Transfer-Encoding", "Trailer", "Content-Length":
+			default:
+				trailer[name] = nil
+			}
+		}
+	}
+	return trailer
+}
+
+func hasToken(list, token string) bool {
+	for item := range strings.SplitSeq(list, ",") {
+		if strings.EqualFold(textproto.TrimString(item), token) {
+			return true
+		}
+	}
+	return false
+}
+
+// readOdd reads an answer as net/http does. It returns nil after an interim answer. After an answer that is not
+// a plain one, the connection is not used again.
+func (c *Call) readOdd(conn *conn, r *Request, odd bool) (*http.Response, error) {
+	conn.allowed = int64(headBytes - conn.buffer.Buffered())
+	resp, err := http.ReadResponse(conn.buffer, &http.Request{Method: r.Method})
+	conn.allowed = math.MaxInt64
+	if err != nil {
+		return nil, unexpected(err)
+	}
+	if code := resp.StatusCode; code >= 100 && code < 200 && code != http.StatusSwitchingProtocols {
+		if r.Hint != nil {
+			err = r.Hint(code, textproto.MIMEHeader(resp.Header))
+		}
+		if err == nil {
+			_, err = conn.buffer.Peek(1)
+		}
+		return nil, unexpected(err)
+	}
+	reuse := !odd && !resp.Close
+	if resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body = http.NoBody
+		c.done(conn, reuse && resp.StatusCode != http.StatusSwitchingProtocols)
+		return resp, nil
+	}
+	conn.awaitBody()
+	c.body = body{call: c, conn: conn, odd: resp.Body, reuse: reuse}
+	resp.Body = &c.body
+	return resp, nil
+}
+
+// A body is the body of an answer. Its connection becomes idle when the body has been read completely, and is closed
+// when the body is closed before.
+type body struct {
+	call   *Call
+	conn   *conn // nil: it is read or closed
+	length int64 // bytes to come; below 0: until the connection ends
+	chunks io.Reader
+	odd    io.Reader // of net/http
+	reuse  bool
+	err    error // of reading
+}
+
+var errClosed = errors.New("the body of an answer is read after its end")
+
+// Read returns io.EOF together with the last bytes if it knows the length.
+func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	n, err := b.read(p)
+	if err == nil {
+		return n, nil
+	}
+	b.err = err
+	if err == io.EOF {
+		b.call.done(b.conn, b.reuse)
+	} else {
+		b.err = b.call.drop(err)
+	}
+	b.conn = nil
+	return n, b.err
+}
+
+func (b *body) read(p []byte) (int, error) {
+	switch {
+	case b.odd != nil:
+		return b.odd.Read(p)
+	case b.chunks != nil:
+		n, err := b.chunks.Read(p)
+		if err == io.EOF {
+			if err = b.readTrailer(); err == nil {
+				err = io.EOF
+			}
+		}
+		return n, err
+	case b.length < 0:
+		return b.conn.buffer.Read(p)
+	}
+	n, err := b.conn.buffer.Read(p[:min(int64(len(p)), b.length)])
+	if b.length -= int64(n); b.length == 0 {
+		return n, io.EOF
+	}
+	return n, unexpected(err)
+}
+
+// readTrailer reads what comes after the last chunk.
+func (b *body) readTrailer() error {
+	end, err := b.conn.buffer.Peek(2)
+	if err != nil {
+		return unexpected(err)
+	}
+	if string(end) == "\r\n" {
+		b.conn.buffer.Discard(2)
+		return nil
+	}
+	head, err := headOf(b.conn.buffer)
+	if err != nil {
+		return unexpected(err)
+	}
+	if head == nil {
+		return malformed("a trailer that is too large or incomplete")
+	}
+	header, err := textproto.NewReader(bufio.NewReader(bytes.NewReader(head))).ReadMIMEHeader()
+	if err != nil {
+		return unexpected(err)
+	}
+	b.conn.buffer.Discard(len(head))
+	resp := &b.call.response
+	if resp.Trailer == nil {
+		resp.Trailer = make(http.Header, len(header))
+	}
+	for name, values := range header {
+		resp.Trailer[name] = values
+	}
+	return nil
+}
+
+// Close closes the connection, unless the body was read completely.
+func (b *body) Close() error {
+	if b.err == nil {
+		b.err = errClosed
+	}
+	if b.conn != nil {
+		b.call.done(b.conn, false)
+		b.conn = nil
+	}
+	return nil
+}
+
+// Buffered returns how many bytes can be read without waiting.
+func (b *body) Buffered() int {
+	if b.conn == nil || b.odd != nil {
+		return 0
+	}
+	return b.conn.buffer.Buffered()
+}

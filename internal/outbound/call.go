@@ -1,0 +1,300 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Request is what Do sends.
+type Request struct {
+	Method string
+	Target string // in origin form, or "*"
+	Host   string // "" means Options.Host
+	// Header has canonical names. Host, Content-Length, Transfer-Encoding and Trailer
+	// are not sent, and only the first User-Agent is.
+	Header http.Header
+	Body   []byte // the complete body; it should fit into the buffers of the kernel
+	Hint   func(code int, header textproto.MIMEHeader) error
+}
+
+// A Call is one request and its answer. Except for Stop, one goroutine uses it at a time.
+type Call struct {
+	pool *Pool
+	out  []byte // the head of the request
+
+	mu      sync.Mutex // of what follows
+	conn    *conn      // nil: it is idle or closed
+	dialing context.CancelCauseFunc
+	stopped error
+
+	// The answer.
+	response http.Response
+	header   http.Header
+	lines    []line
+	body     body
+}
+
+// ErrUnfit is the error of a request that Do does not send.
+var ErrUnfit = errors.New("the request is not a plain one")
+
+// Stop ends the call with an error. Any goroutine may call it until Release.
+func (c *Call) Stop(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped != nil {
+		return
+	}
+	c.stopped = err
+	if c.conn != nil {
+		c.conn.Close()
+		c.conn = nil
+	}
+	if c.dialing != nil {
+		c.dialing(err)
+	}
+}
+
+// attach connects the call with a connection.
+func (c *Call) attach(conn *conn) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped != nil {
+		conn.Close()
+		return c.stopped
+	}
+	c.conn = conn
+	return nil
+}
+
+// drop closes the connection and returns why the call failed: the error of Stop, or err.
+func (c *Call) drop(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn != nil {
+		c.conn.Close()
+		c.conn = nil
+	}
+	if c.stopped != nil {
+		return c.stopped
+	}
+	return err
+}
+
+func (c *Call) isStopped() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stopped != nil
+}
+
+// done makes the connection idle, or closes it.
+func (c *Call) done(conn *conn, reuse bool) {
+	c.mu.Lock()
+	open := c.conn == conn
+	c.conn = nil
+	c.mu.Unlock()
+	switch {
+	case !open: // Stop has closed it
+	case reuse && conn.buffer.Buffered() == 0:
+		c.pool.give(conn)
+	default:
+		conn.Close()
+	}
+}
+
+// Release ends the use of the call, its answer included. Stop must not be called any more.
+func (c *Call) Release() {
+	c.drop(nil)
+	c.stopped, c.dialing, c.response, c.body = nil, nil, http.Response{}, body{}
+	clear(c.lines[:cap(c.lines)])
+	if c.lines = c.lines[:0]; cap(c.lines) > 64 {
+		c.lines = nil
+	}
+	if cap(c.out) > 16<<10 {
+		c.out = nil
+	}
+	if len(c.header) > 64 {
+		c.header = make(http.Header)
+	} else {
+		clear(c.header)
+	}
+	c.pool.calls.Put(c)
+}
+
+// Do sends a request and returns its answer, which is valid until Release. Its body must be closed
+// before. An error of ErrUnfit means that nothing was sent.
+//
+// A request is sent again on another connection only if nothing of it was sent, or if its
+// connection was idle before, no byte of an answer came, and the request may be repeated.
+func (c *Call) Do(r *Request) (*http.Response, error) {
+	if !c.write(r) {
+		return nil, ErrUnfit
+	}
+	for {
+		conn := c.pool.take(time.Now())
+		reused := conn != nil
+		if !reused {
+			var err error
+			if conn, err = c.dial(); err != nil {
+				return nil, err
+			}
+		}
+		if err := c.attach(conn); err != nil {
+			return nil, err
+		}
+		n, err := conn.Conn.Write(c.out)
+		if err == nil {
+			conn.awaitHead(c.pool.options.Timeout)
+			_, err = conn.buffer.Peek(1)
+		}
+		if err != nil {
+			err = c.drop(err)
+			if reused && (n == 0 || mayRepeat(r)) && !c.isStopped() && !isTimeout(err) {
+				continue
+			}
+			if err == io.EOF {
+				err = errNoAnswer
+			}
+			return nil, err
+		}
+		resp, err := c.read(conn, r)
+		if err != nil {
+			return nil, c.drop(err)
+		}
+		return resp, nil
+	}
+}
+
+var errNoAnswer = errors.New("it closed the connection without an answer")
+
+// mayRepeat reports whether the upstream may get a request twice: its method is safe (RFC 9110 §9.2.1), or
+// the client says so. http.Transport has the same rule.
+func mayRepeat(r *Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return true
+	}
+	return r.Header["Idempotency-Key"] != nil || r.Header["X-Idempotency-Key"] != nil
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+func (c *Call) dial() (*conn, error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	c.mu.Lock()
+	if c.stopped != nil {
+		c.mu.Unlock()
+		return nil, c.stopped
+	}
+	c.dialing = cancel
+	c.mu.Unlock()
+	inner, err := c.pool.options.Dial(ctx)
+	c.mu.Lock()
+	c.dialing = nil
+	c.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return newConn(inner), nil
+}
+
+// write prepares the request. It returns false if a part of it could be read as something else.
+func (c *Call) write(r *Request) bool {
+	host := r.Host
+	if host == "" {
+		host = c.pool.options.Host
+	}
+	if !isPlain(r.Target) || !isPlain(host) || !isToken(r.Method) || r.Target == "" || host == "" {
+		return false
+	}
+	b := append(c.out[:0], r.Method...)
+	b = append(append(append(b, ' '), r.Target...), " HTTP/1.1\r\nHost: "...)
+	b = append(append(b, host...), "\r\n"...)
+	for name, values := range r.Header {
+		switch name {
+		case "Host", "Content-Length", "Transfer-Encoding", "Trailer":
+			continue
+		case "User-Agent":
+			if len(values) > 0 && values[0] == "" {
+				continue
+			}
+			values = values[:min(len(values), 1)]
+		}
+		if len(values) > 0 && !isToken(name) {
+			return false
+		}
+		for _, v := range values {
+			if strings.IndexByte(v, '\n') >= 0 || strings.IndexByte(v, '\r') >= 0 || strings.IndexByte(v, 0) >= 0 {
+				return false
+			}
+			b = append(append(b, name...), ": "...)
+			b = append(append(b, textproto.TrimString(v)...), "\r\n"...)
+		}
+	}
+	switch {
+	case len(r.Body) > 0:
+		b = append(b, "Content-Length: "...)
+		b = strconv.AppendInt(b, int64(len(r.Body)), 10)
+		b = append(b, "\r\n"...)
+	case r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch:
+		b = append(b, "Content-Length: 0\r\n"...)
+	}
+	b = append(b, "\r\n"...)
+	c.out = append(b, r.Body...)
+	return true
+}
+
+// isPlain reports whether a text has only visible ASCII characters.
+func isPlain(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] <= ' ' || s[i] >= 0x7F {
+			return false
+		}
+	}
+	return true
+}
+
+// isToken reports whether a text is a token (RFC 9110 §5.6.2).
+func isToken[T string | []byte](s T) bool {
+	for i := 0; i < len(s); i++ {
+		if !tokenBytes[s[i]] {
+			return false
+		}
+	}
+	return len(s) > 0
+}
+
+var tokenBytes = func() (all [256]bool) {
+	for c := '0'; c <= 'z'; c++ {
+		all[c] = c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a'
+	}
+	for _, c := range "!#$%&'*+-.^_`|~" {
+		all[c] = true
+	}
+	return all
+}()
+
+// fieldBytes are the bytes that the value of a field may have (RFC 9110 §5.5).
+var fieldBytes = func() (all [256]bool) {
+	for c := range all {
+		all[c] = c >= ' ' && c != 0x7F || c == '\t'
+	}
+	return all
+}()
+
+// malformed returns an error of an answer.
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("malformed HTTP response: "+format, args...)
+}

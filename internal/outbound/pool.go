@@ -1,0 +1,134 @@
+// Package outbound sends HTTP/1.1 requests to an upstream without TLS. Each request is
+// sent, and its answer is read, in the goroutine of the caller: [http.Transport] needs
+// two more goroutines for each connection. Start with [NewPool].
+package outbound
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// A Pool holds the idle connections to one upstream. It is safe for concurrent use.
+type Pool struct {
+	options Options
+
+	mu     sync.Mutex
+	idle   []*conn // the one that became idle last is at the end
+	timer  *time.Timer
+	closed bool // CloseIdle was called, and no request came afterwards
+
+	calls sync.Pool
+}
+
+// Options configure a Pool. All fields except MaxIdle are needed.
+type Options struct {
+	// Dial makes a connection. Its errors are returned as they are.
+	Dial func(ctx context.Context) (net.Conn, error)
+	// Host is what the Host field of requests without a host is set to.
+	Host string
+	// Timeout is how long the upstream may take from the end of a request to the head
+	// of its answer.
+	Timeout time.Duration
+	// IdleTime is how long a connection stays open without a request.
+	IdleTime time.Duration
+	// MaxIdle bounds the idle connections; 0 means 1024.
+	MaxIdle int
+}
+
+const (
+	defaultIdle = 1024
+
+	// headBytes bounds the head of an answer.
+	headBytes = 256 << 10
+)
+
+// NewPool returns a pool without connections.
+func NewPool(o Options) *Pool {
+	if o.MaxIdle == 0 {
+		o.MaxIdle = defaultIdle
+	}
+	p := &Pool{options: o}
+	p.calls.New = func() any { return &Call{pool: p, header: make(http.Header)} }
+	return p
+}
+
+// CloseIdle closes the connections without a request, and the others after their present
+// requests, unless another request comes before.
+func (p *Pool) CloseIdle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, c := range p.idle {
+		c.Close()
+	}
+	p.idle = nil
+	if p.timer != nil {
+		p.timer.Stop()
+		p.timer = nil
+	}
+}
+
+// take returns an idle connection on which a request can be sent; nil if there is none.
+func (p *Pool) take(now time.Time) *conn {
+	for {
+		p.mu.Lock()
+		p.closed = false
+		n := len(p.idle)
+		if n == 0 {
+			p.mu.Unlock()
+			return nil
+		}
+		c := p.idle[n-1]
+		p.idle[n-1] = nil
+		p.idle = p.idle[:n-1]
+		p.mu.Unlock()
+		if now.Sub(c.idleSince) < p.options.IdleTime && c.isQuiet() {
+			return c
+		}
+		c.Close()
+	}
+}
+
+// give makes a connection idle. Its last answer is complete.
+func (p *Pool) give(c *conn) {
+	c.idleSince = time.Now()
+	p.mu.Lock()
+	if p.closed || len(p.idle) >= p.options.MaxIdle {
+		p.mu.Unlock()
+		c.Close()
+		return
+	}
+	p.idle = append(p.idle, c)
+	if p.timer == nil {
+		p.timer = time.AfterFunc(p.options.IdleTime, p.sweep)
+	}
+	p.mu.Unlock()
+}
+
+// sweep closes the connections that have been idle for too long.
+func (p *Pool) sweep() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer == nil { // CloseIdle was faster
+		return
+	}
+	now, n := time.Now(), 0
+	for n < len(p.idle) && now.Sub(p.idle[n].idleSince) >= p.options.IdleTime {
+		p.idle[n].Close()
+		n++
+	}
+	rest := copy(p.idle, p.idle[n:])
+	clear(p.idle[rest:])
+	p.idle = p.idle[:rest]
+	if rest == 0 {
+		p.timer, p.idle = nil, nil
+		return
+	}
+	p.timer.Reset(p.options.IdleTime - now.Sub(p.idle[0].idleSince))
+}
+
+// Call returns a Call for one request.
+func (p *Pool) Call() *Call { return p.calls.Get().(*Call) }
