@@ -130,6 +130,24 @@ func (l *Limiter) With(limits []fairshare.Limit) (*Limiter, error) {
 // rule's count of refusals and its ceiling are not named.
 func (l *Limiter) Fresh() []string { return l.fresh }
 
+// FreshOf returns the names of the limits that would start from zero with [Limiter.With], which has errors for
+// wrong limits. Nothing changes.
+func (l *Limiter) FreshOf(limits []fairshare.Limit) (names []string) {
+	l.table.mu.Lock()
+	defer l.table.mu.Unlock()
+	known := *l.table.limits.Load()
+	for i := range limits {
+		made, err := newLimit(&limits[i])
+		if err != nil || made.silent {
+			continue
+		}
+		if id, found := l.table.names[made.identity]; !found || !made.keepLayout(known[id].layout) {
+			names = append(names, made.name)
+		}
+	}
+	return names
+}
+
 // register gives each limit its id. It keeps the layout of a limit that is
 // known and fits, and reports which ones do.
 func (t *table) register(made []limit) (knew []bool, err error) {

@@ -81,6 +81,9 @@ type File struct {
 	robotsRules []string                    // rules that look at robots.txt and are not built in
 	busyRules   []string                    // rules with when: busy that are not built in
 	answerRules []answerFault               // what depends on the site's answers and is not built in
+
+	parts      []part   // for Changes
+	rulesParts [][]part // of each rule of Policy.Rules
 }
 
 // Serve holds the settings of the command serve. They do not change what the
@@ -210,6 +213,7 @@ func (o Options) Parse(name string, data []byte) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	r.warnings()
+	r.noteParts()
 	r.file.Cancels = r.file.Cancels || r.file.Abandon == 0
 	r.file.Policy.Ready = r.file.ready
 	return r.file, nil

@@ -30,6 +30,7 @@ type commands struct {
 	Status  statusCmd  `cmd:"" help:"Show what a running server does, on one screen."`
 	Top     topCmd     `cmd:"" help:"Show what a running server does, live in a terminal."`
 	Explain explainCmd `cmd:"" help:"Walk a request through the rules of a running server, with what is counted now."`
+	Reload  reloadCmd  `cmd:"" help:"Show what has changed in the policy file of a running server, ask, and load it."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 	Help    helpCmd    `cmd:"" help:"Print what a command does."`
 

@@ -41,7 +41,9 @@ type parameter struct {
 type operation struct {
 	method, path, about string
 	parameters          []parameter
-	body, answer        any // values of the types; body nil: none
+	body, answer        any    // values of the types; body nil: none
+	sameSite            bool   // of GET: no page of another site may ask for it, because it is work
+	otherwise           string // what works without a token; "" means the commands
 	run                 func(c *console.Console, r *http.Request, q url.Values) (any, error)
 }
 
@@ -88,6 +90,19 @@ var operations = []operation{
 			{name: "client", about: "an address or prefix"}, {name: "rule", about: "the name of a rule"},
 			{name: "limit", about: "1 to 1000; without it 100"}},
 		answer: console.Journal{}, run: journal},
+	{method: "GET", path: "changes", about: "What a reload of the policy file would change, with faults and warnings",
+		answer: console.Reload{}, sameSite: true,
+		run: func(c *console.Console, r *http.Request, _ url.Values) (any, error) { return c.Changes(r.Context()) }},
+	{method: "POST", path: "reload", about: "Load the policy file again, if it changes what a plan says. It needs a token, " +
+		"also on loopback", otherwise: "send SIGHUP to the process: systemctl reload fairshare, or kill -HUP PID",
+		body: console.ReloadOrder{}, answer: console.Reload{},
+		run: func(c *console.Console, r *http.Request, _ url.Values) (any, error) {
+			var order console.ReloadOrder
+			if err := readBody(r, &order, "order", `{"plan": "…"}, with the plan of changes`); err != nil {
+				return nil, err
+			}
+			return c.ReloadPolicy(r.Context(), order.Plan)
+		}},
 	{method: "POST", path: "actions", about: "Do something about a client. It needs a token, also on loopback",
 		body: console.Action{}, answer: console.Result{}, run: act},
 }
@@ -128,25 +143,33 @@ func journal(c *console.Console, r *http.Request, q url.Values) (any, error) {
 		Rule: q.Get("rule"), Limit: n})
 }
 
-// act reads an action. A page of another site can neither send this content type without asking first, nor
-// the token; see also foreign.
 func act(c *console.Console, r *http.Request, _ url.Values) (any, error) {
+	var action console.Action
+	err := readBody(r, &action, "action",
+		`{"do": "ban", "client": "203.0.113.9", "for_seconds": 3600, "reason": "too many pages"}`)
+	if err != nil {
+		return nil, err
+	}
+	return c.Act(r.Context(), action)
+}
+
+// readBody reads the body of a request; what and example are for errors. A page of another site can neither send
+// this content type without asking first, nor the token; see also isForeign.
+func readBody(r *http.Request, into any, what, example string) error {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
-		return nil, &statusError{http.StatusUnsupportedMediaType, "the content type is not application/json",
+		return &statusError{http.StatusUnsupportedMediaType, "the content type is not application/json",
 			"Content-Type: application/json"}
 	}
 	body := json.NewDecoder(http.MaxBytesReader(nil, r.Body, most))
 	body.DisallowUnknownFields()
-	var action console.Action
-	if err := body.Decode(&action); err != nil {
-		return nil, cli.WrongUsage(cli.Hint(fmt.Errorf("the body is not an action: %w", err),
-			`such as {"do": "ban", "client": "203.0.113.9", "for_seconds": 3600, "reason": "too many pages"}`))
+	if err := body.Decode(into); err != nil {
+		return cli.WrongUsage(cli.Hint(fmt.Errorf("the body is not an %s: %w", what, err), "such as "+example))
 	}
 	if _, err := body.Token(); err != io.EOF {
-		return nil, cli.WrongUsage(errors.New("something follows the action in the body"))
+		return cli.WrongUsage(fmt.Errorf("something follows the %s in the body", what))
 	}
-	return c.Act(r.Context(), action)
+	return nil
 }
 
 // A statusError is an error with its status.
@@ -191,16 +214,18 @@ func New(c *console.Console, mayAct func(*http.Request) bool) http.Handler {
 }
 
 func (op *operation) serve(c *console.Console, r *http.Request, mayAct func(*http.Request) bool) (any, error) {
-	if op.method != "GET" {
-		if isForeign(r) {
-			return nil, &statusError{http.StatusForbidden, "the page of another site has sent this request",
-				"actions are possible from this server's own pages and from programs"}
+	if (op.method != "GET" || op.sameSite) && isForeign(r) {
+		return nil, &statusError{http.StatusForbidden, "the page of another site has sent this request",
+			"it is possible from this server's own pages and from programs"}
+	}
+	if op.method != "GET" && !mayAct(r) {
+		otherwise := op.otherwise
+		if otherwise == "" {
+			otherwise = "use the commands, such as fairshare ban"
 		}
-		if !mayAct(r) {
-			return nil, &statusError{http.StatusForbidden, "actions need a token",
-				"start serve with --admin-token-file FILE (openssl rand -hex 32 > FILE; chmod 600 FILE), and send " +
-					"Authorization: Bearer TOKEN; or use the commands, such as fairshare ban"}
-		}
+		return nil, &statusError{http.StatusForbidden, "actions need a token",
+			"start serve with --admin-token-file FILE (openssl rand -hex 32 > FILE; chmod 600 FILE), and send " +
+				"Authorization: Bearer TOKEN; or " + otherwise}
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

@@ -1,6 +1,7 @@
 package adminapi_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -50,7 +51,7 @@ func open(t *testing.T, mayAct bool) *site {
 	}
 	p.Start(t.Context())
 	t.Cleanup(func() { p.Stop(); p.Close() })
-	c := console.New(console.Options{Policy: p, Traffic: traffic.New(p.Now()), Version: "1"})
+	c := console.New(console.Options{Policy: p, Traffic: traffic.New(p.Now()), Version: "1", Reload: reload})
 	rt := p.Current()
 	guard := httpguard.New(rt.Guard, p.GuardOptions(rt, httpguard.Options{Passed: c.Passed, Refused: c.Refused}),
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") }))
@@ -73,6 +74,17 @@ func open(t *testing.T, mayAct bool) *site {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// reload is a reload with a plan that changes one rule.
+func reload(_ context.Context, plan string, apply bool) (*console.Reload, error) {
+	if apply && plan != "7" {
+		return nil, console.ErrChanged
+	}
+	r := console.NewReload("/etc/site.yaml")
+	r.SetRules(&policyfile.Changes{Changed: []policyfile.RuleChange{{Name: "admin", Was: "a", Now: "b"}}})
+	r.Plan, r.Applied = "7", apply
+	return r, nil
 }
 
 func (s *site) send(r *http.Request) (status int, body string) {
@@ -114,7 +126,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{"top?by=agent&sort=refused&window=1h", "TopList"}, {"client?client=192.0.2.1", "Client"},
 		{"client?client=2001:db8::1", "Client"}, {"client?client=192.0.2.0/24", "Client"},
 		{"client?client=googlebot", "Client"}, {"explain?client=192.0.2.1&path=/admin", "Explanation"},
-		{"rules", "Rules"}, {"bots", "Bots"}, {"bans", "Bans"}, {"journal", "Journal"},
+		{"changes", "Reload"}, {"rules", "Rules"}, {"bots", "Bots"}, {"bans", "Bans"}, {"journal", "Journal"},
 		{"journal?client=192.0.2.1&rule=admin&limit=5", "Journal"}, {"journal?id=0123456789", "Journal"},
 	} {
 		status, body := s.send(httptest.NewRequest("GET", adminapi.Prefix+c.request, nil))
@@ -136,6 +148,13 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	}
 	s.check("Result", body)
 	described[adminapi.Prefix+"actions"] = true
+	r := httptest.NewRequest("POST", adminapi.Prefix+"reload", strings.NewReader(`{"plan": "7"}`))
+	r.Header.Set("Content-Type", "application/json")
+	if status, body = s.send(r); status != 200 {
+		t.Errorf("%d %s", status, body)
+	}
+	s.check("Reload", body)
+	described[adminapi.Prefix+"reload"] = true
 	for path := range paths {
 		if !described[path] {
 			t.Errorf("%s is described and not tested", path)

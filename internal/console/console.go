@@ -20,8 +20,9 @@ type Options struct {
 	Version  string
 	Address  func() string // where the server listens
 	Upstream func() string // "" for a server without one
-	// Reload loads the policy file again; nil: reloading is not possible.
-	Reload func()
+	// Reload returns what a reload of the policy file changes. If apply is true, it also reloads, unless the plan
+	// is another one: then it returns ErrChanged. nil: reloading is not possible.
+	Reload func(ctx context.Context, plan string, apply bool) (*Reload, error)
 }
 
 // A Console shows a running server. It is safe for concurrent use. Its values belong to the caller,

@@ -7,6 +7,7 @@ package livepolicy
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"fairshare/fleets"
 	"fairshare/httpguard"
 	"fairshare/internal/census"
+	"fairshare/internal/network"
 	"fairshare/logins"
 	"fairshare/membans"
 	"fairshare/memlimit"
@@ -110,7 +112,7 @@ func New(ctx context.Context, file *policyfile.File, opts Options) (*Policy, err
 	}
 	p := &Policy{options: opts, bans: membans.New(0), history: new(fairshare.History), state: new(State),
 		watch: clientaddr.NewWatch(), provisional: make(chan struct{}), stopState: func() {}}
-	rt, err := p.newRuntime(ctx, file, nil)
+	rt, err := p.newRuntime(ctx, file, nil, false)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +187,61 @@ func (p *Policy) Now() time.Time { return p.options.Now() }
 // Prepare opens what a new version of the policy file names. Nothing changes
 // until Use; call Use or Discard.
 func (p *Policy) Prepare(ctx context.Context, file *policyfile.File) (*Runtime, error) {
-	return p.newRuntime(ctx, file, p.Current())
+	return p.newRuntime(ctx, file, p.Current(), false)
+}
+
+// Try is Prepare for a look only: the runtime judges nothing and has to be discarded. It also returns what the new
+// version of the policy file would do to counters and bans.
+func (p *Policy) Try(ctx context.Context, file *policyfile.File) (*Runtime, *Effects, error) {
+	rt, err := p.newRuntime(ctx, file, p.Current(), true)
+	if err != nil {
+		return nil, nil, err
+	}
+	e := &Effects{FromZero: p.Current().Limiter.FreshOf(file.Policy.Limits())}
+	e.Bans, e.Suspended = p.bansUnder(file)
+	return rt, e, nil
+}
+
+// Effects are what a new version of a policy file does to what is counted.
+type Effects struct {
+	FromZero  []string        // names of rules whose counters start from zero
+	Bans      int64           // bans in force that stay
+	Suspended []SuspendedBans // bans in force that would not hold
+}
+
+// SuspendedBans are those of a rule that is gone or bans no longer. They hold again if the rule comes back
+// before they end.
+type SuspendedBans struct {
+	Rule string
+	N    int64
+}
+
+// bansUnder counts the bans in force of rules, by what becomes of them under a version of the policy file.
+func (p *Policy) bansUnder(file *policyfile.File) (stay int64, suspended []SuspendedBans) {
+	banning := func(f *policyfile.File) map[string]bool {
+		names := map[string]bool{}
+		for i := range f.Policy.Rules {
+			if rule := &f.Policy.Rules[i]; rule.Ban != nil {
+				names[rule.Name] = true
+			}
+		}
+		return names
+	}
+	before, after := banning(p.Current().File), banning(file)
+	lost := map[string]int64{}
+	bits4, bits6 := network.ClientBits(file.Policy.IPv4Prefix, file.Policy.IPv6Prefix)
+	p.bans.InForce(p.Now(), bits4, bits6, func(b fairshare.BanRecord) {
+		switch {
+		case after[b.Rule]:
+			stay++
+		case before[b.Rule]:
+			lost[b.Rule]++
+		}
+	})
+	for _, rule := range slices.Sorted(maps.Keys(lost)) {
+		suspended = append(suspended, SuspendedBans{rule, lost[rule]})
+	}
+	return stay, suspended
 }
 
 // Discard closes a prepared runtime that is not used.

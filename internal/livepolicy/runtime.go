@@ -8,6 +8,7 @@ import (
 	"fairshare/asn"
 	"fairshare/clientaddr"
 	"fairshare/internal/setup"
+	"fairshare/membans"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
 	"fairshare/share"
@@ -34,9 +35,14 @@ type Runtime struct {
 	stop func() // ends what start began
 }
 
+// trialMemory is for the counters of a runtime that judges nothing, in bytes.
+const trialMemory = 1 << 20
+
 // newRuntime opens what a policy file names. It takes over the counters, the
-// lists and the DNS cache of the previous runtime, which may be nil.
-func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous *Runtime) (rt *Runtime, err error) {
+// lists and the DNS cache of the previous runtime, which may be nil. A trial shows whether there is an error:
+// its runtime has counters and bans of its own, and is discarded.
+func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous *Runtime, trial bool) (rt *Runtime,
+	err error) {
 	rt = &Runtime{File: file, stop: func() {}}
 	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true,
 		Busy: file.Share != nil, Browsers: true, Robots: true, Attempts: true, Forms: true})
@@ -53,8 +59,10 @@ func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous
 	if rt.Owners, err = setup.OpenOwners(file, old.Owners, p.options.Log); err != nil {
 		return nil, err
 	}
-	for _, warning := range setup.UnknownOwners(file, rt.Owners) {
-		p.options.Log(warning)
+	if !trial {
+		for _, warning := range setup.UnknownOwners(file, rt.Owners) {
+			p.options.Log(warning)
+		}
 	}
 	if err := rt.readVisitorSecrets(); err != nil {
 		return nil, err
@@ -73,15 +81,20 @@ func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous
 			bots.Close(old.Bots)
 		}
 	}()
-	if previous == nil {
+	bans := p.bans
+	switch {
+	case trial:
+		bans = membans.New(0)
+		rt.Limiter, err = memlimit.New(file.Policy.Limits(), memlimit.Options{Memory: trialMemory})
+	case previous == nil:
 		rt.Limiter, err = memlimit.New(file.Policy.Limits(), memlimit.Options{Memory: file.Memory})
-	} else {
+	default:
 		rt.Limiter, err = previous.Limiter.With(file.Policy.Limits())
 	}
 	if err != nil {
 		return nil, err
 	}
-	if rt.Guard, err = fairshare.NewGuard(&file.Policy, rt.Limiter, p.bans); err != nil {
+	if rt.Guard, err = fairshare.NewGuard(&file.Policy, rt.Limiter, bans); err != nil {
 		return nil, err
 	}
 	rt.Guard.UseHistory(p.history)

@@ -162,17 +162,22 @@ func (s *Server) Get(ctx context.Context, path string, q url.Values, into any) e
 
 // Act asks the server to act.
 func (s *Server) Act(ctx context.Context, action console.Action) (*console.Result, error) {
-	body, err := json.Marshal(action)
+	result := new(console.Result)
+	return result, s.post(ctx, "actions", action, result)
+}
+
+// post sends a body to a path of the API and reads the answer into a value.
+func (s *Server) post(ctx context.Context, path string, body, into any) error {
+	text, err := json.Marshal(body)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, "POST", s.base+adminapi.Prefix+"actions", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, "POST", s.base+adminapi.Prefix+path, bytes.NewReader(text))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	result := new(console.Result)
-	return result, s.do(ctx, req, result)
+	return s.do(ctx, req, into)
 }
 
 // do sends a request and reads the answer into a value.

@@ -18,7 +18,7 @@ import (
 // newConsole returns what shows this server to its operators.
 func (s *server) newConsole() *console.Console {
 	return console.New(console.Options{Policy: s.policy, Traffic: traffic.New(s.policy.Now()), Version: cli.Version(),
-		Address: s.address, Upstream: func() string { return s.runtime.Load().protected() }})
+		Address: s.address, Reload: s.callReload, Upstream: func() string { return s.runtime.Load().protected() }})
 }
 
 // openAdmin listens for operators and their tools, if they have an address.

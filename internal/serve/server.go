@@ -6,6 +6,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -104,6 +105,7 @@ type server struct {
 	adminTLS *certificates    // nil: admin has no TLS
 	stopping atomic.Bool
 
+	reloads              chan reloadCall
 	settler              *settler // nil: no log is read
 	wrongQuestions       wrongQuestions
 	changedProxies       chan string // a list of trusted proxies that has changed
@@ -112,7 +114,8 @@ type server struct {
 
 // newServer builds a server and starts to listen, but answers no request yet.
 func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *server, err error) {
-	s := &server{options: opts, changedProxies: make(chan string, 1)}
+	s := &server{options: opts, changedProxies: make(chan string, 1),
+		reloads: make(chan reloadCall)}
 	s.manager = systemd.NewNotifier(s.logLine)
 	var cleanup cleanups
 	defer func() {
@@ -338,10 +341,13 @@ func (s *server) serve(ctx context.Context) error {
 			s.printLines(s.policy.ProxyReport())
 			provisional = nil
 		case <-s.options.Reload:
-			s.reload(ctx)
+			s.reload(ctx, "SIGHUP")
 		case list := <-s.changedProxies:
 			s.printf("list %s has changed, and trusted_proxies uses it: the policy is loaded again", list)
-			s.reload(ctx)
+			s.reload(ctx, "list "+list)
+		case call := <-s.reloads:
+			answer, err := s.answerReload(ctx, call)
+			call.answer <- reloadAnswer{answer, err}
 		case <-ctx.Done():
 			err := s.drain()
 			<-stopped
@@ -412,6 +418,8 @@ func (s *server) drain() error {
 			s.printf(cut)
 			return cli.ErrReported
 		case <-s.options.Reload: // too late for a reload
+		case call := <-s.reloads:
+			call.answer <- reloadAnswer{err: errors.New("the server is stopping")}
 		}
 	}
 }

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"errors"
+
+	"fairshare/internal/cli"
+	"fairshare/internal/remote"
+)
+
+type reloadCmd struct {
+	adminFlags
+	Yes    bool `short:"y" help:"Do not ask."`
+	DryRun bool `help:"Only show what would change, with faults and warnings."`
+}
+
+func (c *reloadCmd) Help() string {
+	return "Asks a running server, which needs serve --admin with a token: shows which rules and settings change, which " +
+		"of them need a restart, what becomes of counters and bans, and all warnings. Then it asks, and reloads. A " +
+		"policy with a fault changes nothing. Without an admin listener, SIGHUP reloads at once."
+}
+
+// Validate checks the flags for kong.
+func (c *reloadCmd) Validate() error {
+	if c.Yes && c.DryRun {
+		return errors.New("--yes and --dry-run: use only one of them")
+	}
+	return nil
+}
+
+func (c *reloadCmd) Run(env *cli.Environment) error {
+	s, err := c.open()
+	if err != nil {
+		return err
+	}
+	return s.Reload(env, remote.ReloadOptions{Yes: c.Yes, DryRun: c.DryRun})
+}
