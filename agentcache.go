@@ -58,7 +58,7 @@ func (g *Guard) numberAgents(m matcher) {
 // request's user agent.
 func (c *condition) holdsUserAgent(d *decision) bool {
 	if c.bit == 0 {
-		return matchAny(c.patterns, d.req.UserAgent, d.foldedUserAgent())
+		return c.matchesText(d.req.UserAgent, d.foldedUserAgent())
 	}
 	if !d.agentKnown {
 		d.agentKnown = true
@@ -68,7 +68,7 @@ func (c *condition) holdsUserAgent(d *decision) bool {
 		if hash, d.agentHolds, known = cache.get(d.req.UserAgent); !known {
 			d.agentHolds = 0
 			for i, other := range d.guard.agents {
-				if matchAny(other.patterns, d.req.UserAgent, d.foldedUserAgent()) {
+				if other.matchesText(d.req.UserAgent, d.foldedUserAgent()) {
 					d.agentHolds |= 1 << i
 				}
 			}

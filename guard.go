@@ -27,7 +27,7 @@ type Guard struct {
 	setOf      []int32   // the set of each site
 	indexWords int       // of the largest set's index
 
-	keyOf        []int    // the first limit with the same key as each limit
+	keyOf        []uint8  // by limit: limits with the same key have the same number, see decision.known
 	costly       []bool   // by limit: see Limit.costly
 	distinct     []uint64 // by limit: see Limit.distinctID; 0 without Distinct; nil if no limit has it
 	ceilings     []int    // place in limits of the ceiling of each rule's limit, or −1
@@ -109,8 +109,7 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 	}
 	for i := range g.limits {
 		g.costly = append(g.costly, g.limits[i].costly())
-		g.keyOf = append(g.keyOf, slices.IndexFunc(g.limits,
-			func(l Limit) bool { return slices.Equal(l.By, g.limits[i].By) }))
+		g.keyOf = append(g.keyOf, g.keyNumber(i))
 		if g.limits[i].Distinct != EveryRequest {
 			if g.distinct == nil {
 				g.distinct = make([]uint64, len(g.limits))
@@ -195,6 +194,22 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 	g.claimed.Store(minTime)
 	g.decisions.New = func() any { return &decision{guard: g, candidates: make([]uint64, g.indexWords)} }
 	return g, nil
+}
+
+// manyKeys is how many different keys of a request are kept. Policies with more make the others again
+// for each limit.
+const manyKeys = 32
+
+// keyNumber returns the number of the key of limit i, below manyKeys; manyKeys for all that have none.
+func (g *Guard) keyNumber(i int) uint8 {
+	next := uint8(0)
+	for j := range i {
+		if slices.Equal(g.limits[j].By, g.limits[i].By) {
+			return g.keyOf[j]
+		}
+		next = max(next, min(g.keyOf[j]+1, manyKeys))
+	}
+	return next
 }
 
 var errNoBans = errors.New("the rule bans clients, but the guard has no Bans: pass membans.New(0) to NewGuard")
@@ -322,7 +337,8 @@ type decision struct {
 	pageKnown bool // page is filled in
 
 	keys   []byte // memory of the keys
-	known  []knownKey
+	known  uint64 // the numbers of Guard.keyOf whose keys are in keyOf
+	keyOf  [manyKeys][]byte
 	buf    []byte // of fold
 	agent  []byte // the folded user agent
 	folded bool   // agent is filled in
@@ -499,18 +515,25 @@ func (d *decision) add(rule, limit int, dry bool) {
 			return
 		}
 	}
-	d.takes = append(d.takes, Take{Limit: limit, Key: key, Cost: 1, DryRun: dry})
+	// The next elements are filled in where they are: most requests add ten or more.
+	n := len(d.takes)
+	if n == cap(d.takes) || n == cap(d.tallies) || n == cap(d.settled) {
+		d.takes, d.tallies, d.settled = slices.Grow(d.takes, 8), slices.Grow(d.tallies, 8), slices.Grow(d.settled, 8)
+	}
+	d.takes, d.tallies, d.settled = d.takes[:n+1], d.tallies[:n+1], d.settled[:n+1]
+	take := &d.takes[n]
+	take.Limit, take.Key, take.Cost, take.Every, take.DryRun, take.Page = limit, key, 1, 0, dry, Page{}
 	if lim := &d.guard.limits[limit]; lim.CrawlDelay {
-		d.takes[len(d.takes)-1].Every = d.crawlDelay(lim)
+		take.Every = d.crawlDelay(lim)
 	}
 	if d.guard.costly[limit] {
 		if !d.pageKnown {
 			d.page, d.pageKnown = pageOf(d.req.Path).of(d.site), true
 		}
-		d.takes[len(d.takes)-1].Page = d.page
+		take.Page = d.page
 	}
-	d.tallies = append(d.tallies, Tally{})
-	d.settled = append(d.settled, settlement{rule: int32(rule), mark: mark})
+	d.tallies[n] = Tally{}
+	d.settled[n] = settlement{rule: int32(rule), mark: mark}
 }
 
 // ruleOf returns the rule that a take belongs to.
@@ -523,10 +546,8 @@ func (g *Guard) isCeiling(limit int) bool { return limit >= g.firstCeiling }
 // key returns the request's key of a limit; limits by the same parts share it.
 func (d *decision) key(limit int) []byte {
 	of := d.guard.keyOf[limit]
-	for i := range d.known {
-		if d.known[i].of == of {
-			return d.known[i].key
-		}
+	if d.known>>of&1 != 0 {
+		return d.keyOf[of]
 	}
 	begin := len(d.keys)
 	if by := d.guard.limits[limit].By; len(by) == 1 && by[0].Kind == ByAddr && d.isPlainClient() {
@@ -538,7 +559,10 @@ func (d *decision) key(limit int) []byte {
 		d.keys = appendSite(d.keys, d.siteName())
 	}
 	key := d.keys[begin:len(d.keys):len(d.keys)]
-	d.known = append(d.known, knownKey{of, key})
+	if of < manyKeys {
+		d.known |= 1 << of
+		d.keyOf[of] = key
+	}
 	return key
 }
 
@@ -556,12 +580,6 @@ func (d *decision) byClient(limit int) bool {
 		}
 	}
 	return false
-}
-
-// A knownKey is a key that was made for one of the limits that share it.
-type knownKey struct {
-	of  int // keyOf of these limits
-	key []byte
 }
 
 // loudest returns the takes with the longest wait among the enforced and
@@ -920,7 +938,7 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.matched, d.charges = d.matched[:0], d.charges[:0]
 	d.taken, d.tried, d.probe, d.shows = false, false, false, 0
 	d.hashes.page, d.hashes.query, d.dryBlock = 0, 0, nil
-	d.keys, d.known = d.keys[:0], d.known[:0]
+	d.keys, d.known = d.keys[:0], 0
 	d.folded, d.agentKnown, d.pageKnown, d.cookie = false, false, false, cookieUnknown
 	d.covered, d.counts, d.kindKnown = d.covered[:0], false, false
 	d.paths, d.canonical = nil, ""

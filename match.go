@@ -137,6 +137,7 @@ type condition struct {
 	param    pattern // the name of the query parameter or field
 	spelling string  // the name as appendSpelling has it; "" when param has several names
 	patterns []pattern
+	filter   *textFilter // of patterns; nil: it has none
 	addrs    AddrSet
 	paths    *pathSet
 	bot      *botTest
@@ -228,7 +229,8 @@ func newMatcher(m *Match, as standing) (matcher, error) {
 		if err != nil {
 			errs = append(errs, err)
 		}
-		conds = append(conds, condition{field: f, name: name, patterns: patterns, standing: as})
+		conds = append(conds, condition{field: f, name: name, patterns: patterns, filter: newTextFilter(patterns),
+			standing: as})
 	}
 	add(methodField, "", m.Method, equalFold)
 	if bot, err := newBotTest(m, as.favorable); err != nil {
@@ -499,7 +501,7 @@ func (c *condition) holdsHeader(d *decision) bool {
 		return matchAny(c.patterns, "", "")
 	}
 	for _, v := range values {
-		if matchAny(c.patterns, v, d.fold(v)) != c.favorable {
+		if c.matchesText(v, d.fold(v)) != c.favorable {
 			return !c.favorable
 		}
 	}

@@ -95,21 +95,21 @@ func appendSpelling(b []byte, sent string) []byte {
 func (c *condition) holdsValue(d *decision, sent string) bool {
 	plus := strings.IndexByte(sent, '+') >= 0
 	if !plus && strings.IndexByte(sent, '%') < 0 {
-		return matchAny(c.patterns, sent, d.fold(sent))
+		return c.matchesText(sent, d.fold(sent))
 	}
 	value := d.unescape(sent, true)
-	if matchAny(c.patterns, value, d.fold(value)) != c.favorable {
+	if c.matchesText(value, d.fold(value)) != c.favorable {
 		return !c.favorable
 	}
 	if strings.IndexByte(value, '%') >= 0 {
 		twice := unescape(value)
-		if matchAny(c.patterns, twice, d.fold(twice)) != c.favorable {
+		if c.matchesText(twice, d.fold(twice)) != c.favorable {
 			return !c.favorable
 		}
 	}
 	if plus {
 		value = d.unescape(sent, false)
-		if matchAny(c.patterns, value, d.fold(value)) != c.favorable {
+		if c.matchesText(value, d.fold(value)) != c.favorable {
 			return !c.favorable
 		}
 	}

@@ -2,7 +2,6 @@ package fairshare
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
@@ -44,7 +43,7 @@ func (d *decision) take(ctx context.Context) (enforced, dry int, err error) {
 	if err := g.limiter.Take(ctx, d.now, d.takes, d.tallies); err != nil {
 		return -1, -1, err
 	}
-	if !slices.ContainsFunc(d.tallies, isOver) { // most requests end here
+	if !d.anyOver() { // most requests end here
 		return -1, -1, nil
 	}
 	enforced, dry = d.loudest()
@@ -68,7 +67,15 @@ func (d *decision) take(ctx context.Context) (enforced, dry int, err error) {
 	return enforced, dry, nil
 }
 
-func isOver(t Tally) bool { return t.Over }
+// anyOver reports whether some limit is over. It copies no tallies.
+func (d *decision) anyOver() bool {
+	for i := range d.tallies {
+		if d.tallies[i].Over {
+			return true
+		}
+	}
+	return false
+}
 
 // lower takes the limits with Newcomers that are over, of the enforced or of
 // the dry ones, off the takes. A newcomer's get the limit for newcomers

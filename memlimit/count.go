@@ -25,7 +25,7 @@ func (l *limit) passes(v *view, cost uint64) bool {
 		debt = l.add(debt, l.spent(cost))
 		return !l.burst.less(debt) && debt.ns <= uint64(math.MaxInt64)-uint64(max(v.num, 0))
 	}
-	if !l.settled && v.prev+v.cur+cost <= l.allowed {
+	if l.settled && v.prev+v.cur < l.allowed || !l.settled && v.prev+v.cur+cost <= l.allowed {
 		return true // even if all of prev still counted
 	}
 	roomHi, roomLo, ok := l.room(cost)

@@ -11,7 +11,7 @@ import (
 type work struct {
 	spot   // where its state is, if there is one
 	l      *limit
-	home   int // its home set
+	home   int // its home set; not of a concurrent limit
 	hash   uint64
 	other  uint64 // second half of its name in slots, if it has one
 	cost   uint64 // of a held limit: what is held for the key
@@ -19,89 +19,95 @@ type work struct {
 	shard  uint8  // of slots
 	over   bool
 	second bool // the set after home is locked too
-	peeked bool // its state was read without a lock
 	view
 }
 
 // name returns the name in slots.
 func (w *work) name() slotKey { return slotKey{w.hash, w.other, w.l.id} }
 
+// A toLock is a work whose set is to be locked. They are sorted by home before they are.
+type toLock struct {
+	home int
+	work int // its index
+}
+
+// mostTakes is the number of takes of a request for which nothing is allocated. A request has a
+// ceiling for each limit at most.
+const mostTakes = 64
+
 // takeGroup takes the dry takes or the others, and reports whether all
 // passed. What it charges is as if requests came one after another: it locks
 // whatever it will look at before it looks, and lets go when it is done.
 func (l *Limiter) takeGroup(now int64, takes []fairshare.Take, tallies []fairshare.Tally, dry bool) bool {
-	if len(takes) <= 4 { // clearing less memory is worth a branch
+	switch n := len(takes); { // clearing less memory is worth a branch
+	case n <= 4:
 		var few [4]work
 		return l.takeWorks(few[:0], now, takes, tallies, dry)
-	}
-	if len(takes) <= 16 {
+	case n <= 16:
 		var many [16]work
 		return l.takeWorks(many[:0], now, takes, tallies, dry)
+	case n <= mostTakes:
+		var most [mostTakes]work
+		return l.takeWorks(most[:0], now, takes, tallies, dry)
 	}
-	var most [64]work // with a ceiling for each limit
-	return l.takeWorks(most[:0], now, takes, tallies, dry)
+	return l.takeWorks(make([]work, 0, len(takes)), now, takes, tallies, dry)
 }
 
-// takeWorks is takeGroup with room for the works of a request.
+// takeWorks is takeGroup with room for the works of a request, which are zero.
 func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tallies []fairshare.Tally, dry bool) bool {
 	var keys keyHashes
-	concurrents, tracked := 0, false
+	var few [16]toLock
+	locks, tracked := few[:0], false
 	for i := range takes {
 		if takes[i].DryRun != dry {
 			continue
 		}
 		lim := l.limit(takes[i].Limit, takes[i].Every)
 		key := keys.of(l, takes[i].Key)
-		w := work{
-			spot: spot{slot: -1}, l: lim, take: int32(i),
-			hash: key.hash ^ lim.salt,
-			cost: uint64(max(0, takes[i].Cost)),
-		}
+		works = works[:len(works)+1]
+		w := &works[len(works)-1]
+		w.slot, w.l, w.take, w.hash, w.cost = -1, lim, int32(i), key.hash^lim.salt, uint64(max(0, takes[i].Cost))
 		if lim.tracked {
 			tracked = true
 			w.other, w.shard = key.second(l), uint8(shardOf(key.hash))
 			if lim.kind == concurrent {
-				concurrents++
-				w.home = -1
-				works = append(works, w)
 				continue
 			}
 		}
 		w.home = l.table.home(w.hash)
 		// Locking waits for memory, one set after the other. Looking at all
 		// of them first lets the processor fetch them at the same time.
-		s := &l.table.sets[w.home]
-		atomic.LoadUint64(&s.head)
-		atomic.LoadUint64(&s.slot[setSlots-1][1])
-		works = append(works, w)
-	}
-	for i := 1; i < len(works); i++ { // by home
-		for j := i; j > 0 && works[j].home < works[j-1].home; j-- {
-			works[j], works[j-1] = works[j-1], works[j]
+		atomic.LoadUint64(&l.table.sets[w.home].head)
+		if !lim.tracked {
+			locks = append(locks, toLock{w.home, len(works) - 1})
 		}
 	}
 	if tracked {
-		return l.takeTracked(now, works, concurrents, takes, tallies)
+		return l.takeTracked(now, works, locks, takes, tallies)
 	}
-	pass := l.table.open(works, now)
-	l.table.closeAll(works, now, pass, tallies)
+	sortByHome(locks)
+	pass := l.table.open(works, locks, now)
+	l.table.closeAll(works, locks, now, pass, tallies)
 	return pass
 }
 
-// open locks the sets of works, which are sorted by home, reads the states
+// sortByHome sorts by home. There are few locks.
+func sortByHome(locks []toLock) {
+	for i := 1; i < len(locks); i++ {
+		for j := i; j > 0 && locks[j].home < locks[j-1].home; j-- {
+			locks[j], locks[j-1] = locks[j-1], locks[j]
+		}
+	}
+}
+
+// open locks the sets of locks, which are sorted, reads the states
 // and reports whether all pass.
-func (t *table) open(works []work, now int64) bool {
+func (t *table) open(works []work, locks []toLock, now int64) bool {
 	pass := true
 	locked := -1 // the last set that is locked
-	for i := range works {
-		w := &works[i]
+	for i := range locks {
+		w := &works[locks[i].work]
 		home, next := &t.sets[w.home], &t.sets[w.home+1]
-		if w.l.held && locked < w.home && t.peek(w, home, now) {
-			if w.over = !w.l.passes(&w.view, w.cost); w.over {
-				pass = false
-			}
-			continue
-		}
 		if locked < w.home {
 			home.lock()
 			locked = w.home
@@ -110,7 +116,7 @@ func (t *table) open(works []work, now int64) bool {
 		w.in, w.slot = home, home.find(w.l.id, tag)
 		if w.slot < 0 {
 			overflowed := home.overflowed()
-			if overflowed || !w.l.settled && !t.roomFor(w.l, len(works), home, now) {
+			if overflowed || !w.l.settled && !t.roomFor(w.l, len(locks), home, now) {
 				if locked == w.home {
 					next.lock()
 					locked++
@@ -118,7 +124,7 @@ func (t *table) open(works []work, now int64) bool {
 			}
 			w.second = locked > w.home
 			if overflowed {
-				t.tidy(home, next, now, works[:i])
+				t.tidy(home, next, now, works)
 				w.in, w.slot = next, next.find(w.l.id, tag)
 			}
 		}
@@ -137,15 +143,17 @@ func (t *table) open(works []work, now int64) bool {
 // peek reads the state of a held limit without locking its set, and reports
 // whether it could. Such a take writes nothing, and the shard of its key is
 // locked: its state cannot be charged before the request is decided.
-func (t *table) peek(w *work, home *set, now int64) bool {
+func (t *table) peek(w *work, now int64) bool {
+	home := &t.sets[w.home]
 	head := atomic.LoadUint64(&home.head)
 	if head&(lockBit|overflowBit) != 0 {
 		return false
 	}
 	v, tag := w.l.blank(now), tagOf(w.hash)
-	for i := range home.slot {
+	for slots := home.withID(head, w.l.id); slots != 0; slots &= slots - 1 {
+		i := bits.TrailingZeros8(slots)
 		low := atomic.LoadUint64(&home.slot[i][0]) ^ tag
-		if low > lowMask || home.idAt(head, i) != w.l.id {
+		if low > lowMask {
 			continue
 		}
 		if !w.l.fast {
@@ -160,15 +168,15 @@ func (t *table) peek(w *work, home *set, now int64) bool {
 	if atomic.LoadUint64(&home.head) != head {
 		return false // it may have been half a state that was read
 	}
-	w.view, w.peeked = v, true
+	w.view = v
 	return true
 }
 
-// closeAll charges works if all pass, else fills in their tallies, and unlocks
+// closeAll charges the works of locks if all works pass, else fills in their tallies, and unlocks
 // what open locked.
-func (t *table) closeAll(works []work, now int64, pass bool, tallies []fairshare.Tally) {
-	for i := range works {
-		w := &works[i]
+func (t *table) closeAll(works []work, locks []toLock, now int64, pass bool, tallies []fairshare.Tally) {
+	for i := range locks {
+		w := &works[locks[i].work]
 		switch {
 		case pass && w.l.settled:
 			w.l.storeRewound(w.spot, tagOf(w.hash), &w.view)
@@ -179,9 +187,8 @@ func (t *table) closeAll(works []work, now int64, pass bool, tallies []fairshare
 				next = &t.sets[w.home+1]
 			}
 			t.put(&w.spot, &t.sets[w.home], next, w.l, tagOf(w.hash), &w.view, now, works)
-		case w.l.held:
+		case w.l.held: // its tally is filled in when the sets are unlocked
 			w.l.storeRewound(w.spot, tagOf(w.hash), &w.view)
-			tallies[w.take] = w.l.tallyHeld(w.view, w.cost, w.over, now)
 		default:
 			w.l.storeRewound(w.spot, tagOf(w.hash), &w.view)
 			tallies[w.take] = w.l.tally(&w.view, w.cost, w.over, now)
@@ -192,11 +199,8 @@ func (t *table) closeAll(works []work, now int64, pass bool, tallies []fairshare
 		}
 	}
 	unlocked := -1
-	for i := range works {
-		w := &works[i]
-		if w.peeked {
-			continue
-		}
+	for i := range locks {
+		w := &works[locks[i].work]
 		if unlocked < w.home {
 			t.sets[w.home].unlock()
 			unlocked = w.home
@@ -209,8 +213,8 @@ func (t *table) closeAll(works []work, now int64, pass bool, tallies []fairshare
 }
 
 // takeTracked is takeGroup with limits among works that requests in progress
-// have something of; the first of them are concurrent.
-func (l *Limiter) takeTracked(now int64, works []work, concurrents int, takes []fairshare.Take,
+// have something of. locks are those of the other works.
+func (l *Limiter) takeTracked(now int64, works []work, locks []toLock, takes []fairshare.Take,
 	tallies []fairshare.Tally) bool {
 	var wanted uint64 // shards, one bit each
 	for i := range works {
@@ -229,28 +233,36 @@ func (l *Limiter) takeTracked(now int64, works []work, concurrents int, takes []
 		}
 		name := w.name()
 		taken := uint64(l.slots.shards[w.shard].taken.get(&name))
-		if w.l.held {
+		switch {
+		case !w.l.held:
+			w.cur = taken
+			w.over = w.cur+w.cost > w.l.allowed
+		case l.table.peek(w, now):
 			w.cost = taken
-			continue
+			w.over = !w.l.passesWith(w.view, taken)
+		default: // it is read under a lock
+			w.cost = taken
+			locks = append(locks, toLock{w.home, i})
 		}
-		w.cur = taken
-		if w.over = w.cur+w.cost > w.l.allowed; w.over {
+		if w.over {
 			pass = false
 		}
 	}
-	if !l.table.open(works[concurrents:], now) {
+	sortByHome(locks)
+	if !l.table.open(works, locks, now) {
 		pass = false
 	}
-	for i := range works {
-		if w := &works[i]; w.l.held && w.cost > 0 && !w.over && !w.l.passesWith(w.view, w.cost) {
+	for i := range works { // held ones that were read under a lock
+		if w := &works[i]; w.l.held && w.in != nil && !w.over && !w.l.passesWith(w.view, w.cost) {
 			w.over, pass = true, false
 		}
 	}
-	l.table.closeAll(works[concurrents:], now, pass, tallies)
+	l.table.closeAll(works, locks, now, pass, tallies)
 	for i := range works {
 		w := &works[i]
 		switch {
-		case pass && w.l.tracked:
+		case !w.l.tracked:
+		case pass:
 			sh, cost := &l.slots.shards[w.shard], int64(w.cost)
 			if w.l.held {
 				tally := &tallies[w.take]
@@ -261,7 +273,9 @@ func (l *Limiter) takeTracked(now int64, works []work, concurrents int, takes []
 				name := w.name()
 				sh.taken.add(&name, cost)
 			}
-		case !pass && w.l.kind == concurrent:
+		case w.l.held:
+			tallies[w.take] = w.l.tallyHeld(w.view, w.cost, w.over, now)
+		default:
 			tallies[w.take] = fairshare.Tally{Over: w.over, Used: int64(w.cur)}
 		}
 	}

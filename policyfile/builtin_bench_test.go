@@ -1,6 +1,7 @@
 package policyfile_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
 	"testing"
@@ -13,10 +14,16 @@ import (
 )
 
 // BenchmarkDecideBuiltIn measures Decide and Settle with the built-in policy, for
-// one page of each of ten thousand clients.
+// one page of each client in turn.
 func BenchmarkDecideBuiltIn(b *testing.B) {
+	for _, clients := range []uint32{1, 10_000} {
+		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) { decideBuiltIn(b, clients) })
+	}
+}
+
+func decideBuiltIn(b *testing.B, clients uint32) {
 	file := policyfile.BuiltIn()
-	file.Provide(policyfile.Facts{Bots: true, Busy: true})
+	file.Provide(policyfile.Facts{Bots: true, Busy: true, Attempts: true})
 	policy := file.Policy
 	limiter, err := memlimit.New(policy.Limits(), memlimit.Options{})
 	if err != nil {
@@ -37,9 +44,9 @@ func BenchmarkDecideBuiltIn(b *testing.B) {
 	i := uint32(0)
 	for b.Loop() {
 		i++
-		n := i * 2654435761 % 10_000
+		n := i * 2654435761 % clients
 		req.Addr = netip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)})
-		req.Time = start.Add(time.Duration(i) * 10 * time.Millisecond)
+		req.Time = start.Add(time.Duration(i) * 100 * time.Second / time.Duration(clients))
 		v, err := g.Decide(b.Context(), &req)
 		if err != nil || v.Action != fairshare.Allow {
 			b.Fatalf("%s, %v; want allow", v.Action, err)

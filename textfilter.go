@@ -1,0 +1,70 @@
+package fairshare
+
+import "encoding/binary"
+
+// A textFilter tells most texts that contain none of many patterns, without a search for each of
+// them. It knows the first bytes of every pattern, as bits of a hash.
+type textFilter struct {
+	bits  [filterBits / 64]uint64
+	bytes int    // how many first bytes count
+	mask  uint32 // of these
+}
+
+const (
+	filterBits = 4096
+	// With fewer patterns a search for each is as fast. With more, most texts would have a hit.
+	filterFewest, filterMost = 4, 200
+)
+
+// newTextFilter returns a filter for patterns, or nil if they cannot have one.
+func newTextFilter(patterns []pattern) *textFilter {
+	if len(patterns) < filterFewest || len(patterns) > filterMost {
+		return nil
+	}
+	f := &textFilter{bytes: 4}
+	for i := range patterns {
+		p := &patterns[i]
+		if p.re != nil || p.kind != contains && p.kind != anyValue || p.parts[0] == "" || p.parts[0] == "*" {
+			return nil
+		}
+		f.bytes = min(f.bytes, len(p.parts[0]))
+	}
+	if f.bytes < 2 {
+		return nil
+	}
+	f.mask = 1<<(8*f.bytes) - 1
+	for i := range patterns {
+		var first [4]byte
+		copy(first[:], patterns[i].parts[0])
+		n := f.hash(binary.LittleEndian.Uint32(first[:]))
+		f.bits[n/64] |= 1 << (n % 64)
+	}
+	return f
+}
+
+// hash returns the bit of the first bytes in w, the first of them lowest.
+func (f *textFilter) hash(w uint32) uint32 { return (w & f.mask) * 0x9E3779B1 >> 20 }
+
+// mayMatch reports whether a text in lower case may contain one of the patterns.
+func (f *textFilter) mayMatch(folded string) bool {
+	if len(folded) < f.bytes {
+		return false
+	}
+	var w uint32
+	for i := range f.bytes - 1 {
+		w |= uint32(folded[i]) << (8 * i)
+	}
+	for i, shift := f.bytes-1, 8*(f.bytes-1); i < len(folded); i++ {
+		w |= uint32(folded[i]) << shift
+		if n := f.hash(w); f.bits[n/64]&(1<<(n%64)) != 0 {
+			return true
+		}
+		w >>= 8
+	}
+	return false
+}
+
+// matchesText is matchAny of c's patterns for a text and the same in lower case.
+func (c *condition) matchesText(s, folded string) bool {
+	return (c.filter == nil || c.filter.mayMatch(folded)) && matchAny(c.patterns, s, folded)
+}
