@@ -86,6 +86,9 @@ var standardOnly = []string{".", "registry", "registry/key", "internal/durable",
 	"httpguard/httpguardtest", "fleets", "membans", "memlimit", "share", "share/capacity", "visitor", "waitingroom",
 	"internal/prose", "browser", "robots", "logins", "texts"}
 
+// otherModules are folders with a module of their own.
+var otherModules = []string{"examples/servers", "packaging", "deploy/caddy", "internal/acmetest"}
+
 // modulePath is the path of this module.
 var modulePath = reflect.TypeFor[fairshare.Guard]().PkgPath()
 
@@ -95,8 +98,8 @@ func TestImportsPointAtTheRoot(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == "bench" || file == "examples/servers" ||
-			file == "packaging" || file == "internal/acmetest" || strings.HasPrefix(entry.Name(), ".") && file != ".") {
+		if entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == "bench" ||
+			slices.Contains(otherModules, file) || strings.HasPrefix(entry.Name(), ".") && file != ".") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {

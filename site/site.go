@@ -86,7 +86,10 @@ type handler struct {
 var ErrClosed = errors.New("site: closed")
 
 // askRobots asks the program for the robots.txt of a host.
-func (h *handler) askRobots(ctx context.Context, host string) { h.AskRobots(ctx, host, "localhost") }
+func (h *handler) askRobots(ctx context.Context, host string) { h.AskRobots(ctx, host, AnyHost) }
+
+// AnyHost is the host of a request that the site itself sends when no name of the site is known.
+const AnyHost = "localhost"
 
 // Open loads a policy file and what it names; "" means the built-in policy.
 // Lists from URLs may take up to ten seconds. An error names the file, the line
@@ -132,7 +135,9 @@ func Open(ctx context.Context, path string, opts Options) (*Site, error) {
 
 // Handler returns a handler that judges each request by the policy before next
 // gets it. A reload changes all handlers of the site.
-func (s *Site) Handler(next http.Handler) http.Handler {
+func (s *Site) Handler(next http.Handler) http.Handler { return s.newHandler(next) }
+
+func (s *Site) newHandler(next http.Handler) *handler {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rt := s.policy.Current()
@@ -143,6 +148,29 @@ func (s *Site) Handler(next http.Handler) http.Handler {
 		s.asking.Go(func() { s.policy.RunRobots(s.running, h.askRobots) })
 	}
 	return h
+}
+
+// A Middleware judges requests for servers whose handlers are not http.Handlers.
+type Middleware struct{ h *handler }
+
+// Middleware returns a middleware for a server whose handlers return errors, such as Caddy. own answers
+// requests that the site itself sends, for robots.txt. A reload changes all middlewares of the site.
+func (s *Site) Middleware(own http.Handler) *Middleware { return &Middleware{s.newHandler(own)} }
+
+// Do judges one request and calls next if it may pass, as [httpguard.Handler.Do] does.
+func (m *Middleware) Do(w http.ResponseWriter, r *http.Request,
+	next func(http.ResponseWriter, *http.Request) error) error {
+	return m.h.Do(w, r, func(w http.ResponseWriter, r *http.Request) error { return m.h.sessions.Do(w, r, next) })
+}
+
+// Check returns the error with which Open would refuse a policy file. It reads only this file: neither
+// the lists that it names nor the state folder. "" means the built-in policy.
+func Check(path string) error {
+	_, err := setup.ReadPolicy(path)
+	if err != nil {
+		return explained(err)
+	}
+	return nil
 }
 
 // Guard returns the guard in force, for what is not HTTP. A reload makes another

@@ -45,8 +45,8 @@ const (
 // A Handler adds shared sessions to requests. It changes the Cookie header of the requests it gets.
 // It is safe for concurrent use.
 type Handler struct {
-	next      http.Handler
-	setup     atomic.Pointer[setup] // nil: nothing is shared
+	pass      func(http.ResponseWriter, *http.Request) error // to the handler that New got
+	setup     atomic.Pointer[setup]                          // nil: nothing is shared
 	replacing sync.Mutex
 	table     *table // created at first use
 }
@@ -60,7 +60,10 @@ type setup struct {
 
 // New returns a Handler in front of next, which sends requests to the upstream.
 func New(c Config, next http.Handler) *Handler {
-	h := &Handler{next: next}
+	h := &Handler{pass: func(w http.ResponseWriter, r *http.Request) error {
+		next.ServeHTTP(w, r)
+		return nil
+	}}
 	h.Replace(c)
 	return h
 }
@@ -94,20 +97,27 @@ func (h *Handler) Replace(c Config) {
 	h.setup.Store(s)
 }
 
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP implements [http.Handler].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.Do(w, r, h.pass) }
+
+// Do does the same with next in place of the handler in front of which it is. It returns the error
+// of next. After an error the answer is not known yet, and nothing is learned from it.
+func (h *Handler) Do(w http.ResponseWriter, r *http.Request,
+	next func(http.ResponseWriter, *http.Request) error) error {
 	s := h.setup.Load()
 	if s == nil {
-		h.next.ServeHTTP(w, r)
-		return
+		return next(w, r)
 	}
 	x := s.begin(w, r)
 	if x == nil {
-		h.next.ServeHTTP(w, r)
-		return
+		return next(w, r)
 	}
 	defer x.opened()
-	h.next.ServeHTTP(x.writer(), r)
-	x.answer(http.StatusOK) // if next neither panicked nor wrote anything
+	err := next(x.writer(), r)
+	if err == nil {
+		x.answer(http.StatusOK) // if next neither panicked nor wrote anything
+	}
+	return err
 }
 
 // begin stops sharing the sessions that the request uses as its own, and adds a shared session to
