@@ -52,8 +52,8 @@ func (x *Exchange) endLogin(now time.Time) bool {
 	answer := logins.Answer{Time: now, Status: x.response.outcome(), Bytes: x.response.bytes.Load(), Encoded: encoded,
 		Live: true}
 	x.login.describe(&answer, x.completion.HTTP)
-	if tap := x.response.tap; tap != nil && tap.faults != nil {
-		answer.Faults, answer.CountedFaults = tap.faults.Denied, !encoded
+	if tap := x.response.tap; tap != nil && tap.faults != nil && !encoded {
+		answer.Calls = tap.faults
 	}
 	return x.login.Answered(&answer) == logins.Failed
 }

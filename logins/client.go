@@ -26,6 +26,8 @@ type entry struct {
 	cred    uint16 // hash of the credentials that failed last
 	class   class  // in which it was counted
 
+	entered    uint32 // when a login answered with 200, and nobody knew yet what that means
+	enteredAt  uint16 // the first bits of the hash of that login's place
 	inFlight   uint8  // attempts of a known client; not in snapshots
 	weekly     uint16 // failures of a known client in week
 	week       uint16 // the number of a week since 1970
@@ -54,7 +56,7 @@ func (e *entry) succeeded(now uint32) bool { return e.last != 0 && now < e.last+
 
 // touched returns when the entry was last changed.
 func (e *entry) touched() uint32 {
-	return max(e.last, e.counted, e.wrote, e.refused, e.askedAt/60, min(e.soft, e.grant))
+	return max(e.last, e.entered, e.counted, e.wrote, e.refused, e.askedAt/60, min(e.soft, e.grant))
 }
 
 func fold(a, b uint64) uint64 {
@@ -197,6 +199,10 @@ func (w *Watcher) classify(a *Attempt, req *fairshare.Request, guard Standing, s
 	now, f := minutes(seconds), a.form
 	e := w.find(a.subject)
 	a.class = unknown
+	if e != nil && e.last == 0 && e.entered != 0 && e.enteredAt == uint16(a.placeHash>>48) && f.style == plain &&
+		f.deniesByStatus() {
+		e.first, e.last = e.entered, e.entered // it is known now
+	}
 	switch {
 	case e != nil && e.succeeded(now):
 		a.class = young

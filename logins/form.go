@@ -27,6 +27,7 @@ type form struct {
 	name  string // of its path
 	kind  fairshare.Attempt
 	style style
+	both  bool // as known.both
 
 	level    [classes]float64 // clients that failed and have not logged in since
 	inFlight [classes]int32
@@ -93,9 +94,11 @@ const (
 
 	maxForms       = 1024
 	maxEstablished = 512
-	minRPC         = 600 // bytes: a shorter answer is a fault
-	minPage        = 400 // bytes of a page that may be a form
-	learnClients   = 5   // clients that must fail before a path is learned
+	minRPC         = 600     // bytes: a shorter answer is a fault
+	minPage        = 400     // bytes of a page that may be a form
+	maxToken       = 8 << 10 // bytes of an answer of an API to a login
+	minPlainPage   = 1000    // the same, if only its length tells
+	learnClients   = 5       // clients that must fail before a path is learned
 	learnFailures  = 6
 )
 
@@ -231,6 +234,13 @@ func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
 		w.learn(a, answer)
 		return Unknown
 	}
+	if f.style == plain && (answer.Status == 302 || answer.Status == 303) {
+		f.moved = min(f.moved+1, 1<<20)
+	}
+	if f.style == plain && answer.Status >= 400 && answer.Status < 500 {
+		f.denied = min(f.denied+1, 1<<20)
+		f.clientBits |= 1 << (a.client.hash >> 58)
+	}
 	result := w.resultOf(a, answer)
 	if f.style == learned && a.likely && result == Failed {
 		return Unknown
@@ -255,7 +265,11 @@ func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
 			w.noteAgent(a)
 		}
 		w.learnFields(a, answer)
-		w.count(a, max(answer.Faults, 1), now)
+		n := 1
+		if answer.Calls != nil {
+			n = max(n, answer.Calls.Denied)
+		}
+		w.count(a, n, now)
 	}
 	return result
 }
@@ -445,21 +459,44 @@ func (w *Watcher) resultOf(a *Attempt, answer *Answer) Result {
 		return Failed
 	case f.isFormAgain(answer), f.style == learned && f.isCommon(answer.Bytes, 0):
 		return Failed
-	case f.denied >= 3:
+	case f.style == plain && f.moved > 0 && answer.Bytes >= minPlainPage && f.isCommon(answer.Bytes, 0):
+		return Failed // somebody was redirected there, so a success is
+	case f.style == learned && f.denied >= 3, f.style == plain && f.isShort(answer) && f.deniesByStatus():
 		return Succeeded
+	case f.style == plain && f.isShort(answer):
+		e := w.put(a.client, w.latest)
+		e.entered, e.enteredAt = max(minutes(w.latest), 1), uint16(a.placeHash>>48)
 	}
 	return Unknown
+}
+
+// deniesByStatus reports whether a login answers failed attempts with 4xx, and nobody was redirected there: then
+// 200 is a success. Most APIs do so.
+func (f *form) deniesByStatus() bool {
+	return f.denied >= 3 && mathbits.OnesCount64(f.clientBits) >= 2 && f.moved == 0
+}
+
+// isShort reports whether an answer is much shorter than the page of the form, if there is one.
+func (f *form) isShort(answer *Answer) bool {
+	page := max(f.page[0], f.page[1])
+	return answer.Status == 200 && answer.Bytes < maxToken && (page == 0 || answer.Bytes < page/4)
 }
 
 // resultOfCalls judges an answer of XML-RPC. Where its faults are not known, short answers and those of a
 // common length are failures.
 func (f *form) resultOfCalls(a *Attempt, answer *Answer) Result {
-	failed := answer.Faults > 0
-	if !answer.CountedFaults {
+	failed, calls := false, answer.Calls
+	if calls == nil {
 		failed = answer.Bytes < minRPC || !a.variant && f.isCommon(answer.Bytes, 0)
+	} else {
+		failed = calls.Denied > 0
 	}
-	if answer.Status == 200 && failed {
+	switch {
+	case answer.Status != 200:
+	case failed:
 		return Failed
+	case calls != nil && !calls.Any && a.proves:
+		return Succeeded
 	}
 	return Unknown
 }
@@ -467,10 +504,14 @@ func (f *form) resultOfCalls(a *Attempt, answer *Answer) Result {
 // redirected judges a redirect: back to the form is a failure. Anywhere else it is a success, unless the client may
 // have named the page.
 func (w *Watcher) redirected(a *Attempt, answer *Answer) Result {
-	if !answer.Live {
+	f := a.form
+	switch {
+	case answer.Live:
+	case f.both:
+		return Unknown
+	default:
 		return Succeeded
 	}
-	f := a.form
 	var buf, own [maxPath]byte
 	target, from := canonical(buf[:0], targetOf(a, answer.Location)), canonical(own[:0], a.path)
 	back := len(target) == 0 || bytes.Equal(target, from) || isLoginPath(target)
@@ -661,6 +702,7 @@ func (w *Watcher) formFor(key uint64, as known, path []byte, now int64) *form {
 			w.wanted[bit>>6].Or(1 << (bit & 63))
 		}
 	}
+	f.both = as.both
 	f.advance(now)
 	return f
 }

@@ -28,26 +28,44 @@ type known struct {
 	kind    fairshare.Attempt
 	name    string
 	variant bool // another action of the same script
+	both    bool // it redirects failed attempts, too: a status tells nothing
 }
 
 const maxPath = 256
 
 func login(s style) known { return known{style: s, kind: fairshare.LoginAttempt} }
-func comment() known      { return known{style: open, kind: fairshare.CommentAttempt} }
+func loginRedirectsBoth() known {
+	return known{style: redirects, kind: fairshare.LoginAttempt, both: true}
+}
+func comment() known { return known{style: open, kind: fairshare.CommentAttempt} }
 
 // names has the last segments of the paths of logins and forms, in lower case.
 var names = map[string]known{
 	"wp-login.php": login(wordpress), "xmlrpc.php": login(rpc),
-	"loginpost": login(redirects), "auth.owa": login(redirects), "j_security_check": login(redirects),
-	"j_spring_security_check": login(redirects), "login_form": login(redirects), "ucp.php": login(redirects),
-	"administrator": login(redirects),
+	"loginpost": loginRedirectsBoth(), "auth.owa": loginRedirectsBoth(), "j_security_check": login(redirects),
+	"j_spring_security_check": loginRedirectsBoth(), "login_form": login(redirects), "ucp.php": login(redirects),
+	"administrator": loginRedirectsBoth(),
 
 	"login": login(plain), "login.php": login(plain), "login.html": login(plain), "login.htm": login(plain),
 	"login.aspx": login(plain), "login.asp": login(plain), "login.jsp": login(plain), "login.do": login(plain),
 	"login.action": login(plain), "login.cgi": login(plain), "log-in": login(plain), "logon": login(plain),
 	"logon.aspx": login(plain), "signin": login(plain), "sign-in": login(plain), "sign_in": login(plain),
-	"session": login(plain), "sessions": login(plain), "authenticate": login(plain), "dologin": login(plain),
-	"login_check": login(plain), "checklogin.php": login(plain), "token": login(plain), "auth": login(plain),
+	"session": login(plain), "sessions": login(plain), "authenticate": login(plain), "token": login(plain),
+	"auth": login(plain),
+
+	"_session":               login(plain), // CouchDB
+	"api-token-auth":         login(plain), // Django REST framework
+	"credentials":            login(plain), // Auth.js: /api/auth/callback/credentials
+	"luci":                   login(plain), // OpenWrt
+	"my-account":             login(plain), // WooCommerce
+	"cmd_login":              login(plain), // DirectAdmin
+	"login_up.php":           login(plain), // Plesk
+	"j_acegi_security_check": loginRedirectsBoth(), "j_atl_security_check": login(redirects),
+
+	"anmelden": login(plain), "anmeldung": login(plain), "einloggen": login(plain), "connexion": login(plain),
+	"se-connecter": login(plain), "iniciar-sesion": login(plain), "acceder": login(plain), "entrar": login(plain),
+	"accedi": login(plain), "inloggen": login(plain), "logowanie": login(plain), "zaloguj": login(plain),
+	"prihlaseni": login(plain), "giris": login(plain), "dang-nhap": login(plain),
 
 	"wp-comments-post.php": comment(), "guestbook.php": comment(), "posting.php": comment(),
 }
@@ -61,7 +79,69 @@ func init() {
 
 // parents has the folders whose index.php is a login.
 var parents = map[string]known{
-	"administrator": login(redirects), "admin": login(plain), "phpmyadmin": login(plain), "pma": login(plain),
+	"administrator": loginRedirectsBoth(), "admin": login(plain), "phpmyadmin": login(plain), "pma": login(plain),
+}
+
+// wordsOfLogins are those of which names of logins consist, such as admin_login, postLogin or loginform.
+var wordsOfLogins = []string{"login", "logon", "signin", "signon", "admin", "administrator", "user", "users", "member",
+	"members", "customer", "client", "account", "auth", "authenticate", "do", "post", "check", "form", "ajax", "page",
+	"process", "submit", "session", "panel", "web", "site", "my", "log", "sign", "in", "on", "to"}
+
+// isLoginName reports whether a segment of a path, without its extension, consists of words that mean a login.
+func isLoginName(name []byte) bool {
+	if len(name) > 32 {
+		return false
+	}
+	letters := make([]byte, 0, 32)
+	for _, c := range name {
+		if c != '-' && c != '_' {
+			letters = append(letters, c)
+		}
+	}
+	for _, word := range []string{"login", "logon", "signin", "signon"} {
+		if bytes.Contains(letters, []byte(word)) {
+			return consistsOfWords(letters)
+		}
+	}
+	return false
+}
+
+func consistsOfWords(letters []byte) bool {
+	if len(letters) == 0 {
+		return true
+	}
+	for _, word := range wordsOfLogins {
+		if rest, ok := bytes.CutPrefix(letters, []byte(word)); ok && consistsOfWords(rest) {
+			return true
+		}
+	}
+	return false
+}
+
+// loginQueries has the parts of queries by which scripts for all pages mean their login, in lower case.
+var loginQueries = []string{
+	":userlogin", ":anmelden", ":connexion", // MediaWiki
+	"q=user/login",                                       // Drupal
+	"task=user.login",                                    // Joomla
+	"action=login2",                                      // SMF
+	"action=do_login",                                    // MyBB
+	"controller=authentication", "controller=adminlogin", // PrestaShop
+	"route=account/login", "route=common/login", // OpenCart
+	"_action=login", "_task=login", // Roundcube
+}
+
+// isLoginQuery reports whether a query means the login of a usual application.
+func isLoginQuery(query string) bool {
+	if query == "" || len(query) > 4096 {
+		return false
+	}
+	query = strings.ReplaceAll(strings.ReplaceAll(query, "%2F", "/"), "%3A", ":")
+	for _, part := range loginQueries {
+		if containsFold(query, part) {
+			return true
+		}
+	}
+	return containsFold("?"+query, "?login/login")
 }
 
 // canonical appends a path in lower case, as scripts see it: without path information
@@ -130,13 +210,20 @@ func recognizePath(path []byte, query string) known {
 			return k
 		}
 	}
-	if string(base) == "wp-cron.php" || string(base) == "admin-ajax.php" || len(path) < 2 {
+	if string(base) == "wp-cron.php" || string(base) == "admin-ajax.php" {
 		return known{}
 	}
-	if query != "" && len(query) < 4096 && strings.Contains(query, "=") {
-		if containsFold(query, ":userlogin") { // MediaWiki
-			return known{style: plain, kind: fairshare.LoginAttempt, name: ":userlogin"}
-		}
+	if stem, _, _ := bytes.Cut(base, []byte(".")); isLoginName(stem) {
+		return named("login")
+	}
+	if i := bytes.LastIndexByte(base, ':'); i >= 0 && isLoginQuery(string(base[i:])) { // /wiki/Special:UserLogin
+		return named(":userlogin")
+	}
+	if isLoginQuery(query) {
+		return named(":userlogin")
+	}
+	if len(path) < 2 {
+		return known{}
 	}
 	if bytes.Contains(path, []byte("/comment/reply/")) {
 		return known{style: open, kind: fairshare.CommentAttempt, name: "/comment/reply/"}
@@ -145,6 +232,10 @@ func recognizePath(path []byte, query string) known {
 		return known{} // one script for all pages
 	}
 	return known{style: candidate}
+}
+
+func named(name string) known {
+	return known{style: plain, kind: fairshare.LoginAttempt, name: name}
 }
 
 // isLoginWord reports whether a segment of a path means a login whatever follows it: some applications
@@ -174,8 +265,10 @@ func ofQuery(k known, query string) known {
 
 // isLoginPath reports whether a canonical path is the login of a usual application.
 func isLoginPath(path []byte) bool {
-	k, ok := names[string(path[bytes.LastIndexByte(path, '/')+1:])]
-	return ok && k.kind == fairshare.LoginAttempt
+	base := path[bytes.LastIndexByte(path, '/')+1:]
+	k, ok := names[string(base)]
+	stem, _, _ := bytes.Cut(base, []byte("."))
+	return ok && k.kind == fairshare.LoginAttempt || isLoginName(stem)
 }
 
 func containsFold(s, lower string) bool {

@@ -45,7 +45,7 @@ type Options struct {
 
 // A Watcher watches attempts to log in. It is safe for concurrent use.
 //
-// Its memory is bounded: 3.5 MiB for clients, allocated at the first attempt, and at
+// Its memory is bounded: 4 MiB for clients, allocated at the first attempt, and at
 // most 1024 paths. It stores keyed hashes of clients and credentials.
 type Watcher struct {
 	client func(netip.Addr) netip.Prefix
@@ -108,6 +108,7 @@ type Attempt struct {
 	cred      uint16    // keyed hash of the credentials; 0 without any
 	result    Result
 	isBearer  bool
+	proves    bool // the answer to its call proves that the password is right
 	variant   bool // as known.variant
 }
 
@@ -217,10 +218,8 @@ type Answer struct {
 	Body, BodyType string
 	BodyCut        bool
 
-	// Faults is Faults.Denied of an answer of XML-RPC, if CountedFaults says that all of it was
-	// seen.
-	Faults        int
-	CountedFaults bool
+	// Calls has the faults of an answer of XML-RPC; nil if not all of it was seen.
+	Calls *Faults
 }
 
 // A Result says what an answer tells.

@@ -2,6 +2,7 @@ package logins
 
 import (
 	"bytes"
+	"regexp"
 
 	"fairshare"
 )
@@ -21,10 +22,18 @@ func TakesCalls(req *fairshare.Request) bool {
 	return as.style == rpc
 }
 
+// callWithPassword matches a call that WordPress answers without a fault only if its user name and password are right.
+var callWithPassword = regexp.MustCompile(
+	`^\s*(<\?xml[^<>]*\?>\s*)?<methodCall>\s*<methodName>\s*(wp|metaWeblog|blogger)\.[A-Za-z]+\s*</methodName>`)
+
 // Called notes the body of an XML-RPC request before it is judged; whole is false if more of it may follow. A request
 // with many calls is in excess unless the client has logged in before.
 func (a *Attempt) Called(req *fairshare.Request, body []byte, whole bool) {
-	if a.question != attempt || a.form == nil || a.form.style != rpc || a.variant || a.class <= young {
+	if !a.IsRPC() {
+		return
+	}
+	a.proves = whole && bytes.Count(body, []byte("<methodName")) == 1 && callWithPassword.Match(body)
+	if a.variant || a.class <= young {
 		return
 	}
 	// Each call is a struct, and XML has one spelling of its name. What is not ASCII may be another encoding.
@@ -41,7 +50,8 @@ func (a *Attempt) IsRPC() bool {
 
 // Faults counts the calls of an XML-RPC answer that failed because of wrong credentials. The zero Faults are ready.
 type Faults struct {
-	Denied int // so many calls
+	Denied int  // so many calls
+	Any    bool // some call failed, for whatever reason
 
 	matched int // bytes of faultName
 	rest    int // bytes in which the code has to come
@@ -73,7 +83,7 @@ func (f *Faults) next(c byte) {
 		switch {
 		case c == faultName[f.matched]:
 			if f.matched++; f.matched == len(faultName) {
-				*f = Faults{Denied: f.Denied, rest: 128, sign: 1}
+				*f = Faults{Denied: f.Denied, Any: true, rest: 128, sign: 1}
 			}
 		case c == faultName[0]:
 			f.matched = 1
@@ -91,7 +101,7 @@ func (f *Faults) next(c byte) {
 		if isDenied(f.code * f.sign) {
 			f.Denied++
 		}
-		*f = Faults{Denied: f.Denied}
+		*f = Faults{Denied: f.Denied, Any: true}
 	case c == '<':
 		f.inTag = true
 	case c == '>':

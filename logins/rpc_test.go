@@ -53,7 +53,7 @@ func TestFaultsDecideAboutXMLRPC(t *testing.T) {
 		want   Result
 	}{{50_000, 1, Failed}, {50_000, 0, Unknown}, {180, 0, Unknown}, {180, 3, Failed}} {
 		_, _, got := send(New(Options{}), begin, "192.0.2.1", "POST", "/xmlrpc.php", Answer{Status: 200, Live: true,
-			Bytes: c.bytes, Faults: c.faults, CountedFaults: true})
+			Bytes: c.bytes, Calls: &Faults{Denied: c.faults, Any: c.faults > 0}})
 		if got != c.want {
 			t.Errorf("%d bytes, %d faults: %v, want %v", c.bytes, c.faults, got, c.want)
 		}
@@ -108,4 +108,39 @@ func FuzzFaults(f *testing.F) {
 			t.Error(fmt.Sprint(whole, parts))
 		}
 	})
+}
+
+// A call that needs the right password proves a login if it has no fault.
+func TestAppsThatUseXMLRPCBecomeKnown(t *testing.T) {
+	call := func(method string) string {
+		return `<?xml version="1.0"?><methodCall><methodName>` + method + `</methodName><params/></methodCall>`
+	}
+	for _, c := range []struct {
+		name, body string
+		any, whole bool
+		want       Result
+	}{
+		{"a call with a password", call("wp.getUsersBlogs"), false, true, Succeeded},
+		{"another one", "\n<methodCall>\n <methodName> metaWeblog.newPost </methodName></methodCall>", false, true,
+			Succeeded},
+		{"a fault", call("wp.getUsersBlogs"), true, true, Unknown},
+		{"a call without a password", call("system.listMethods"), false, true, Unknown},
+		{"several calls", call("system.multicall"), false, true, Unknown},
+		{"a comment before", "<!-- " + call("wp.getUsersBlogs") + " -->" + call("system.listMethods"), false, true,
+			Unknown},
+		{"two methods", "<methodCall><methodName>wp.x</methodName><methodName>system.listMethods</methodName>", false,
+			true, Unknown},
+		{"a body that goes on", call("wp.getUsersBlogs"), false, false, Unknown},
+	} {
+		w := New(Options{})
+		req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "POST"}
+		req.SetTarget("/xmlrpc.php")
+		a := w.Arrived(&req, nil)
+		a.Called(&req, []byte(c.body), c.whole)
+		a.Passed()
+		got := a.Answered(&Answer{Time: begin, Status: 200, Live: true, Bytes: 500, Calls: &Faults{Any: c.any}})
+		if got != c.want || w.HasLoggedIn(&req) != (got == Succeeded) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
 }

@@ -46,7 +46,8 @@ type snapshotClient struct {
 	Index                                             uint32
 	Hash                                              uint64
 	First, Last, Counted, Soft, Grant, Wrote, Refused uint32
-	Form, Fails, Cred, Weekly, Week                   uint16
+	Entered                                           uint32
+	EnteredAt, Form, Fails, Cred, Weekly, Week        uint16
 	Class                                             uint8
 }
 
@@ -87,7 +88,7 @@ func (w *Watcher) Save(out io.Writer) error {
 	for i := range w.clients {
 		if e := &w.clients[i]; e.hash != 0 {
 			add(&snapshotClient{uint32(i), e.hash, e.first, e.last, e.counted, e.soft, e.grant, e.wrote, e.refused,
-				e.form, e.fails, e.cred, e.weekly, e.week, uint8(e.class)})
+				e.entered, e.enteredAt, e.form, e.fails, e.cred, e.weekly, e.week, uint8(e.class)})
 		}
 	}
 	w.mu.Unlock()
@@ -169,7 +170,7 @@ func (w *Watcher) Load(in io.Reader, now time.Time) error {
 		}
 		read.clients[c.Index] = entry{hash: c.Hash, first: c.First, last: c.Last, counted: c.Counted, soft: c.Soft,
 			grant: c.Grant, wrote: c.Wrote, refused: c.Refused, form: c.Form, fails: c.Fails, cred: c.Cred,
-			weekly: c.Weekly, week: c.Week, class: class(c.Class)}
+			entered: c.Entered, enteredAt: c.EnteredAt, weekly: c.Weekly, week: c.Week, class: class(c.Class)}
 	}
 	if short || len(rest) > 0 {
 		return unusable("it is damaged")

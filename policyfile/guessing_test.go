@@ -86,7 +86,7 @@ func (s *sent) answer() logins.Answer {
 			return page(9000 + int64(len(s.addr))*700)
 		case s.faults > 0:
 			answer := page(20_000 + 400*int64(s.faults))
-			answer.Faults, answer.CountedFaults = s.faults, true
+			answer.Calls = &logins.Faults{Denied: s.faults, Any: true}
 			return answer
 		}
 		return page(403)

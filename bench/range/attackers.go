@@ -20,6 +20,7 @@ type attack struct {
 	name  string
 	about string
 	quick bool // a part of -quick
+	short bool // with -short, played before each peer, and not only before fairshare
 	needs []program
 	addrs int // addresses that it uses, each in a network of its own
 
@@ -70,18 +71,19 @@ func allAttacks() []attack {
 			counts: guesses, run: func(ctx context.Context, a *attacker) { a.guess(ctx) }},
 		{name: "guess-50", addrs: 50, about: "the same from 50 addresses",
 			counts: guesses, run: func(ctx context.Context, a *attacker) { a.guess(ctx) }},
-		{name: "guess-200", quick: true, addrs: 200, about: "the same from 200 addresses",
+		{name: "guess-200", quick: true, short: true, addrs: 200, about: "the same from 200 addresses",
 			counts: guesses, run: func(ctx context.Context, a *attacker) { a.guess(ctx) }},
-		{name: "xmlrpc-100", quick: true, addrs: 100, about: "guesses by XML-RPC with the user agent of an app, 3 a second, from 100 addresses",
+		{name: "xmlrpc-100", quick: true, short: true, addrs: 100, about: "guesses by XML-RPC with the user agent of an app, 3 a second, from 100 addresses",
 			run: func(ctx context.Context, a *attacker) { a.guessXMLRPC(ctx) }},
-		{name: "basic-1", quick: true, addrs: 1, about: "wrong Basic credentials at the REST API, 5 a second, from 1 address",
+		{name: "basic-1", quick: true, short: true, addrs: 1, about: "wrong Basic credentials at the REST API, 5 a second, from 1 address",
 			run: func(ctx context.Context, a *attacker) { a.guessBasic(ctx, 5) }},
 		{name: "basic-100", addrs: 100, about: "the same from 100 addresses",
 			run: func(ctx context.Context, a *attacker) { a.guessBasic(ctx, 5) }},
-		{name: "spam-100", quick: true, addrs: 100, about: "spam comments after a visit of the post, 2 a second, from 100 addresses",
+		{name: "spam-100", quick: true, short: true, addrs: 100, about: "spam comments after a visit of the post, 2 a second, from 100 addresses",
 			counts: posts("/wp-comments-post.php"), run: func(ctx context.Context, a *attacker) { a.spam(ctx) }},
-		{name: "crawler", quick: true, addrs: 1, about: "a crawler of searches with 50 connections from 1 address",
-			run: func(ctx context.Context, a *attacker) { a.loop(ctx, 50, searchTarget) }},
+		{name: "crawler", quick: true, short: true, addrs: 1,
+			about: "a crawler of searches with 50 connections from 1 address",
+			run:   func(ctx context.Context, a *attacker) { a.loop(ctx, 50, searchTarget) }},
 		{name: "swarm-500", quick: true, addrs: 500, about: "500 addresses that read pages, one request open each",
 			run: func(ctx context.Context, a *attacker) { a.loop(ctx, 1, pageTarget) }},
 		{name: "flood", addrs: 10, about: "a flood of the front page, 10 addresses with 20 connections each",

@@ -29,6 +29,7 @@ import (
 type options struct {
 	only   string
 	quick  bool
+	short  bool
 	length time.Duration
 	seed   uint64
 	policy string
@@ -42,7 +43,8 @@ func flags(args []string) (options, error) {
 	set := flag.NewFlagSet("range", flag.ContinueOnError)
 	set.StringVar(&o.only, "only", "", "attacks and peers, by parts of their names, such as hydra,swarm,fairshare")
 	set.BoolVar(&o.quick, "quick", false, "short attacks of our own programs, before fairshare only")
-	set.DurationVar(&o.length, "length", 0, "length of each attack; 0: one minute, or 15 s with -quick")
+	set.BoolVar(&o.short, "short", false, "short attacks, in some 20 minutes: all of them before fairshare, some before each other peer")
+	set.DurationVar(&o.length, "length", 0, "length of each attack; 0: one minute, 15 s with -quick, 12 s with -short")
 	set.Uint64Var(&o.seed, "seed", 1, "chooses addresses, times and pages; the same seed repeats the same load")
 	set.StringVar(&o.policy, "policy", "", "policy file of fairshare; empty: the built-in policy")
 	set.StringVar(&o.before, "before", "", "another fairshare program, such as the one before a change: a further peer, with its built-in policy")
@@ -54,6 +56,9 @@ func flags(args []string) (options, error) {
 	if set.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q; see range -h", set.Arg(0))
 	}
+	if o.short && (o.quick || o.only != "") {
+		return o, errors.New("-short chooses attacks and peers; use it without -quick and -only")
+	}
 	if o.length < 0 {
 		return o, errors.New("-length must not be negative")
 	}
@@ -61,6 +66,9 @@ func flags(args []string) (options, error) {
 		o.length = time.Minute
 		if o.quick {
 			o.length = 15 * time.Second
+		}
+		if o.short {
+			o.length = 12 * time.Second
 		}
 	}
 	for _, path := range []*string{&o.policy, &o.before, &o.logs} {
@@ -78,8 +86,11 @@ func flags(args []string) (options, error) {
 
 // quiet returns how long people work before and after an attack.
 func (o options) quiet() (before, after time.Duration) {
-	if o.quick {
+	switch {
+	case o.quick:
 		return 8 * time.Second, 6 * time.Second
+	case o.short:
+		return 4 * time.Second, 2 * time.Second
 	}
 	return 20 * time.Second, 20 * time.Second
 }
@@ -114,7 +125,15 @@ func inside(ctx context.Context, o options, dir string) error {
 	if err != nil {
 		return err
 	}
-	log.Printf("%d attacks before %d peers; some %v", len(attacks), len(peers), estimate(o, len(attacks)*len(peers)))
+	runs := 0
+	for _, a := range attacks {
+		for _, p := range peers {
+			if o.plays(a, p) {
+				runs++
+			}
+		}
+	}
+	log.Printf("%d attacks, %d peers, %d runs; some %v", len(attacks), len(peers), runs, estimate(o, runs))
 	s, err := newSite(ctx, dir)
 	if o.logs != "" {
 		defer copyLogs(dir, o.logs)
@@ -126,6 +145,9 @@ func inside(ctx context.Context, o options, dir string) error {
 	var results []result
 	for _, a := range attacks {
 		for _, p := range peers {
+			if !o.plays(a, p) {
+				continue
+			}
 			r, err := play(ctx, o, s, a, p)
 			if ctx.Err() != nil {
 				break
@@ -145,9 +167,23 @@ func inside(ctx context.Context, o options, dir string) error {
 		}
 	}
 	if !o.json {
-		fmt.Print(table(results))
+		fmt.Print(table(results), o.limits())
 	}
 	return ctx.Err()
+}
+
+// plays reports whether an attack is played before a peer.
+func (o options) plays(a attack, p peer) bool { return !o.short || p.quick || a.short }
+
+// limits says what the tables of a reduced run do not show.
+func (o options) limits() string {
+	if !o.quick && !o.short {
+		return ""
+	}
+	return fmt.Sprintf("\nThis was a reduced run: attacks of %v, with people at work for %v before. It shows which requests "+
+		"are stopped. It does not show what comes later, such as the end of bans, and its times are of few pages. "+
+		"Empty cells were not played. Measure with `go run ./range` on a quiet machine.\n", o.length,
+		func() time.Duration { before, _ := o.quiet(); return before }())
 }
 
 // estimate returns how long that many runs take; each needs some seconds to start and end.

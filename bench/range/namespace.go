@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -74,8 +76,12 @@ func outside(ctx context.Context, o options) error {
 		programs = append(programs, p.needs...)
 	}
 	if pkgs := missing(programs); len(pkgs) > 0 {
-		return fmt.Errorf("packages are missing. Install them, or leave out what needs them with -only:\n"+
-			"\tapt-get install -y --no-install-recommends %s", strings.Join(pkgs, " "))
+		text := "packages are missing. Install them, or leave out what needs them with -only:\n"
+		if slices.Contains(pkgs, "crowdsec") { // its installation registers the machine, unless this file is not empty
+			text += "\tmkdir -p /etc/crowdsec\n" +
+				"\techo '# not registered' >/etc/crowdsec/online_api_credentials.yaml # without it, crowdsec needs the Internet\n"
+		}
+		return fmt.Errorf("%s\tapt-get install -y --no-install-recommends %s", text, strings.Join(pkgs, " "))
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("run this as root: the namespaces, the servers and the firewalls of the peers need it")
@@ -85,7 +91,8 @@ func outside(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	dir, err := os.MkdirTemp("", "range-")
+	removeLeftovers(os.TempDir())
+	dir, err := os.MkdirTemp("", fmt.Sprintf("range-%d-", os.Getpid()))
 	if err != nil {
 		return err
 	}
@@ -132,6 +139,20 @@ func outside(ctx context.Context, o options) error {
 		return nil
 	}
 	return err
+}
+
+// removeLeftovers removes the folders of runs that were killed. Their names hold the process.
+func removeLeftovers(temp string) {
+	folders, _ := filepath.Glob(filepath.Join(temp, "range-*-*"))
+	for _, folder := range folders {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), "range-"), "-")
+		if n, err := strconv.Atoi(pid); err != nil || n <= 0 || syscall.Kill(n, 0) != syscall.ESRCH {
+			continue
+		}
+		if err := os.RemoveAll(folder); err != nil {
+			log.Printf("removing the leftovers of a run that was killed: %v", err)
+		}
+	}
 }
 
 // siteHost is the name of the site, and siteAddr its address in the namespace.

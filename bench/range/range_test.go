@@ -31,7 +31,10 @@ func TestFlags(t *testing.T) {
 	if o, err := flags(nil); err != nil || o.length != time.Minute || o.seed != 1 {
 		t.Errorf("flags() = %+v, %v", o, err)
 	}
-	for _, args := range [][]string{{"extra"}, {"-length", "-1s"}} {
+	if o, err := flags([]string{"-short"}); err != nil || o.length != 12*time.Second || o.limits() == "" {
+		t.Errorf("flags(-short) = %+v, %v", o, err)
+	}
+	for _, args := range [][]string{{"extra"}, {"-length", "-1s"}, {"-short", "-quick"}, {"-short", "-only", "flood"}} {
 		if _, err := flags(args); err == nil {
 			t.Errorf("flags(%q): no error", args)
 		}
@@ -74,6 +77,62 @@ func TestOnlySelectsAttacksAndPeers(t *testing.T) {
 	}
 	if _, _, err := choose(options{only: "nothing"}); err == nil {
 		t.Error("-only nothing: no error")
+	}
+}
+
+// A short run plays each attack and each peer, in some 20 minutes.
+func TestShortRunPlaysEverything(t *testing.T) {
+	t.Parallel()
+	o, err := flags([]string{"-short"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	attacks, peers, err := choose(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := 0
+	for _, a := range attacks {
+		n := 0
+		for _, p := range peers {
+			if o.plays(a, p) {
+				n++
+			}
+		}
+		if n == 0 {
+			t.Errorf("%s is not played", a.name)
+		}
+		runs += n
+	}
+	for _, p := range peers {
+		if !slices.ContainsFunc(attacks, func(a attack) bool { return o.plays(a, p) }) {
+			t.Errorf("%s is not played", p.name)
+		}
+	}
+	if took := estimate(o, runs); took > 22*time.Minute {
+		t.Errorf("%d runs take %v", runs, took)
+	}
+}
+
+// Only folders of processes that have ended are removed.
+func TestLeftoversAreRemoved(t *testing.T) {
+	t.Parallel()
+	temp := t.TempDir()
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for name, stays := range map[string]bool{
+		fmt.Sprintf("range-%d-123", ended.Process.Pid): false, fmt.Sprintf("range-%d-123", os.Getpid()): true,
+		"range-x-123": true, "range-0-1": true, "other-1-2": true,
+	} {
+		if err := os.MkdirAll(filepath.Join(temp, name, "work"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		removeLeftovers(temp)
+		if _, err := os.Stat(filepath.Join(temp, name)); (err == nil) != stays {
+			t.Errorf("%s: %v, stays %v", name, err, stays)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ func toolAttacks() []attack {
 	return []attack{
 		{name: "hydra-1", addrs: 1, needs: hydra, about: "hydra at wp-login.php, 4 tasks, from 1 address",
 			counts: posts("/wp-login.php"), run: runHydra},
-		{name: "hydra-50", addrs: 50, needs: hydra, about: "the same from 50 addresses",
+		{name: "hydra-50", short: true, addrs: 50, needs: hydra, about: "the same from 50 addresses",
 			counts: posts("/wp-login.php"), run: runHydra},
 		{name: "ffuf", addrs: 1, needs: []program{{"ffuf", "ffuf"}, {"/usr/share/dirb/wordlists/common.txt", "dirb"}},
 			about: "ffuf with the common paths of dirb, 20 threads with a pause of 0.5 s, from 1 address",
