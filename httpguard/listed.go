@@ -15,12 +15,15 @@ import (
 type listWait struct {
 	mu      sync.Mutex
 	waiting int
-	waited  map[netip.Prefix]time.Time // networks that have waited
+
+	// Networks that have waited, in two generations: a fleet of many networks makes old ones forgotten, and
+	// does not keep new ones from waiting.
+	newer, older map[netip.Prefix]time.Time
 }
 
 const (
 	mostListWaits = 64        // requests that wait at the same time
-	mostWaited    = 4096      // networks that are remembered
+	mostWaited    = 4096      // networks of a generation
 	waitAgain     = time.Hour // until a network may wait again
 )
 
@@ -29,23 +32,17 @@ const (
 func (l *listWait) begin(of netip.Prefix, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if at, found := l.waited[of]; found && now.Sub(at) < waitAgain || l.waiting == mostListWaits {
+	at, found := l.newer[of]
+	if !found {
+		at, found = l.older[of]
+	}
+	if found && now.Sub(at) < waitAgain || l.waiting == mostListWaits {
 		return false
 	}
-	if l.waited == nil {
-		l.waited = map[netip.Prefix]time.Time{}
+	if l.newer == nil || len(l.newer) >= mostWaited {
+		l.newer, l.older = map[netip.Prefix]time.Time{}, l.newer
 	}
-	if len(l.waited) >= mostWaited {
-		for old, at := range l.waited {
-			if now.Sub(at) >= waitAgain {
-				delete(l.waited, old)
-			}
-		}
-		if len(l.waited) >= mostWaited {
-			return false
-		}
-	}
-	l.waited[of] = now
+	l.newer[of] = now
 	l.waiting++
 	return true
 }

@@ -153,8 +153,10 @@ func (g *generation) hasCalls(w http.ResponseWriter, r *http.Request) bool {
 	if _, elsewhere := w.(*authAnswer); elsewhere {
 		return false // the server in front has the body
 	}
-	var req fairshare.Request
-	req.Method = r.Method
-	req.SetTarget(r.RequestURI)
+	req, target := fairshare.Request{Method: r.Method}, r.RequestURI
+	if target == "" { // made inside this process
+		target = r.URL.RequestURI()
+	}
+	req.SetTarget(target)
 	return logins.TakesCalls(&req)
 }

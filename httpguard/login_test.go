@@ -234,6 +234,28 @@ func newListSite(t *testing.T, delay time.Duration) (http.Handler, *slowLists) {
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})), lists
 }
 
+// A fleet of many networks does not keep the requests of others from waiting for DNS lists.
+func TestManyNetworksDoNotEndTheWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := newListSite(t, 100*time.Millisecond)
+		post := func(addr string) (int, time.Duration) {
+			began := time.Now()
+			return sendLogin(h, loginRequest{addr: addr, method: "POST", path: "/form"}).Code, time.Since(began)
+		}
+		for i := range 10_000 {
+			if _, took := post(fmt.Sprintf("10.%d.%d.2", i/200, i%200)); took == 0 {
+				t.Fatalf("network %d does not wait", i)
+			}
+		}
+		if code, took := post("192.0.2.1"); code != 403 || took == 0 {
+			t.Errorf("a spammer after the fleet: %d after %v", code, took)
+		}
+		if _, took := post("192.0.2.2"); took != 0 {
+			t.Errorf("its network waits again, for %v", took)
+		}
+	})
+}
+
 // Few requests wait at the same time, and a request that waited is counted once.
 func TestFewRequestsWaitForDNSLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

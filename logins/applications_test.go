@@ -105,7 +105,8 @@ func TestLoginsOfUsualApplicationsInLogs(t *testing.T) {
 func TestNamesThatAreNotLogins(t *testing.T) {
 	for _, target := range []string{"/loginstatus", "/catalog/online", "/blog/on-login-pages", "/insignia", "/blogs",
 		"/api/login-history", "/", "/?s=login", "/index.php?action=logout", "/wiki/Help:Contents", "/cart",
-		"/wp-admin/admin-ajax.php?action=login2", "/analytics/signin-events"} {
+		"/wp-admin/admin-ajax.php?action=login2", "/analytics/signin-events", "/login/callback",
+		"/login/saml2/sso", "/signin-oidc", "/saml/acs"} {
 		if kind, _, _ := send(New(Options{}), begin, "192.0.2.1", "POST", target, Answer{Status: 403}); kind !=
 			fairshare.NoAttempt {
 			t.Errorf("%s: %v", target, kind)

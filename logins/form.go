@@ -67,7 +67,7 @@ type length struct {
 var budgets = map[fairshare.Attempt][classes]struct{ most, daily, bySuccess float64 }{
 	fairshare.LoginAttempt:       {{40, 144, 0.3}, {20, 72, 0.3}, {10, 36, 0.3}, {4, 12, 0.3}, {3, 2, 0.15}},
 	fairshare.CredentialsAttempt: {{40, 144, 0.3}, {20, 72, 0.3}, {10, 36, 0.3}, {4, 12, 0.3}, {3, 2, 0.15}},
-	fairshare.CommentAttempt:     {{1000, 10_000, 1}, {1000, 10_000, 1}, {1000, 10_000, 1}, {30, 120, 1}, {3, 12, 1}},
+	fairshare.CommentAttempt:     {{1000, 10_000, 1}, {1000, 10_000, 1}, {1000, 10_000, 1}, {80, 300, 1}, {3, 12, 1}},
 }
 
 const (
@@ -260,6 +260,8 @@ func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
 				e.wrote = minutes(now)
 			}
 		}
+	case result == Unknown && answer.Status == 200 && answer.Bytes >= minPage && f.style != rpc:
+		w.learnFields(a, answer) // it was not redirected
 	case result == Failed:
 		if w.closed.Load() {
 			w.noteAgent(a)

@@ -198,7 +198,7 @@ func recognizePath(path []byte, query string) known {
 	if stem, _, cut := bytes.Cut(base, []byte(".")); cut && isLoginWord(stem) { // /sign_in.json
 		return ofQuery(names[string(stem)], query)
 	}
-	if slash > 0 { // /account/login/1
+	if slash > 0 && !isReturn(base) { // /account/login/1
 		if parent := path[bytes.LastIndexByte(path[:slash], '/')+1 : slash]; isLoginWord(parent) {
 			return ofQuery(names[string(parent)], query)
 		}
@@ -232,6 +232,16 @@ func recognizePath(path []byte, query string) known {
 		return known{} // one script for all pages
 	}
 	return known{style: candidate}
+}
+
+// isReturn reports whether the last segment of a path below a login is probably one to which single sign-on returns:
+// then the answers have to tell whether it is a login.
+func isReturn(base []byte) bool {
+	switch string(base) {
+	case "callback", "acs", "sso", "saml", "saml2", "consume", "oidc", "return":
+		return true
+	}
+	return false
 }
 
 func named(name string) known {

@@ -103,6 +103,7 @@ type Attempt struct {
 	referer   string    // as sent
 	query     string    // as sent
 	cookies   string    // as sent
+	host      string    // without a port, in lower case
 	link      uint32    // keyed hash of a reset link; 0: none
 	agent     uint32    // of the user agent
 	cred      uint16    // keyed hash of the credentials; 0 without any
@@ -299,7 +300,7 @@ func (w *Watcher) arrivedPost(req *fairshare.Request, guard Standing) *Attempt {
 	place, key := w.keysOf(path, req.Host, as)
 	f := w.formFor(key, as, path, now)
 	a := &Attempt{watcher: w, form: f, placeHash: place, likely: req.Browser == fairshare.BrowserLikely, path: req.Path,
-		variant: as.variant, query: req.Query}
+		variant: as.variant, query: req.Query, host: plainHost(req.Host)}
 	if req.Header != nil {
 		if referers := req.Header.Values("Referer"); len(referers) > 0 {
 			a.referer = referers[0]

@@ -22,7 +22,7 @@ const (
 )
 
 // Redirects of one form in a day that prove nothing and do not count as failures; for each class.
-var unproven = [classes]struct{ most, daily float64 }{{1e9, 1e9}, {1e9, 1e9}, {1e9, 1e9}, {200, 1000}, {30, 60}}
+var unproven = [classes]struct{ most, daily float64 }{{1e9, 1e9}, {1e9, 1e9}, {1e9, 1e9}, {2000, 10_000}, {30, 60}}
 
 // A field is one that names a page to be redirected to.
 type field struct {
@@ -124,20 +124,37 @@ func isPage(page, target []byte) bool {
 	return bytes.HasSuffix(target, append([]byte{'/'}, page...))
 }
 
-// isPlainPage reports whether a value names a page of this site in a way that no application has a reason to ignore.
-func isPlainPage(value string) bool {
+// plainPage returns the path of a page of this host that a value names in a way that no application has a reason to
+// ignore; "" if it does not.
+func plainPage(value, host string) string {
+	if value != "" && value[0] != '/' && !strings.Contains(value, "://") {
+		plain, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(value, "="))
+		if err != nil {
+			return ""
+		}
+		value = string(plain)
+	}
+	if _, rest, found := strings.Cut(value, "://"); found && value[0] != '/' {
+		i := strings.IndexByte(rest, '/')
+		if i < 0 || plainHost(rest[:i]) != host {
+			return ""
+		}
+		value = rest[i:]
+	}
+	value, _, _ = strings.Cut(value, "?")
+	value, _, _ = strings.Cut(value, "#")
 	if value == "" || value[0] != '/' || len(value) > 128 || strings.Contains(value, "//") ||
 		strings.Contains(value, "..") {
-		return false
+		return ""
 	}
 	for i := 0; i < len(value); i++ {
 		switch c := value[i]; {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '/', c == '-', c == '_', c == '.':
 		default:
-			return false
+			return ""
 		}
 	}
-	return true
+	return value
 }
 
 // namesFailure reports whether the name of a field says that it names the page after a failure.
@@ -216,7 +233,8 @@ func (w *Watcher) learnFields(a *Attempt, answer *Answer) {
 	target := canonical(to[:0], targetOf(a, answer.Location))
 	a.fieldsOf(answer)(func(name, value string) {
 		hash := w.fieldHash(name)
-		if seen[hash] != 1 || !isPlainPage(value) || namesFailure(name) {
+		value = plainPage(value, a.host)
+		if value == "" || seen[hash] != 1 || namesFailure(name) {
 			return
 		}
 		page := pageOf(value)

@@ -76,6 +76,12 @@ func TestFieldsOfPagesAreLearned(t *testing.T) {
 	}{
 		{"the form again, of two clients", func(int) Answer { return form("user=a&next=%2Fcart") }, 2, Succeeded},
 		{"the form again, of one client", func(int) Answer { return form("user=a&next=%2Fcart") }, 1, Unknown},
+		{"a URL of this host", func(int) Answer {
+			return form("next=https%3A%2F%2FExample.org%3A443%2Fcart%3Fx%3D1")
+		}, 2, Succeeded},
+		{"a URL of another host", func(int) Answer { return form("next=https%3A%2F%2Fevil.example%2Fcart") }, 3,
+			Unknown},
+		{"in Base64", func(int) Answer { return form("next=L2NhcnQ%3D") }, 2, Succeeded},
 		{"401", func(int) Answer {
 			a := form("user=a&next=%2Fcart")
 			a.Status, a.Location = 401, ""

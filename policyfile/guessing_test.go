@@ -65,6 +65,8 @@ func (s *sent) answer() logins.Answer {
 			return redirect("https://example.org"+cmp.Or(fields.Get("next"), "/shop/"), "sid=1")
 		}
 		return page(4200)
+	case "/saml/acs", "/login/callback", "/signin-oidc":
+		return redirect(fields.Get("RelayState"), "sid=1")
 	case "/wp-login.php?action=rp":
 		if s.right {
 			return page(4100)
@@ -437,5 +439,123 @@ func TestBuiltInPolicyStopsGuessesFromManyAddresses(t *testing.T) {
 				t.Error("people: ", what)
 			}
 		})
+	}
+}
+
+// Nobody at work is refused, neither on a quiet site nor during an attack.
+func TestBuiltInPolicyRefusesNobodyAtWork(t *testing.T) {
+	wordpress := sent{method: "POST", target: "/wp-login.php"}
+	login := func(w *webSite, at time.Time, q sent, right bool) {
+		q.right = right
+		w.person(at, q)
+	}
+	for _, c := range []struct {
+		name string
+		work func(w *webSite, at time.Time)
+	}{
+		{"an editor mistypes six times in an office of twelve", func(w *webSite, at time.Time) {
+			q := wordpress
+			q.addr = officeAddr
+			w.opens(at, officeAddr, q.target)
+			for colleague := range 12 {
+				login(w, at.Add(time.Duration(colleague)*time.Minute), q, true)
+				if colleague == 5 {
+					for try := range 7 {
+						login(w, at.Add(5*time.Minute+time.Duration(try*8)*time.Second), q, try == 6)
+					}
+				}
+			}
+		}},
+		{"the same with visitors' cookies, each day for a week", func(w *webSite, at time.Time) {
+			for day := range 7 {
+				at := at.AddDate(0, 0, day)
+				for colleague := range 12 {
+					q := wordpress
+					q.addr, q.visitor = officeAddr, uint64(1000+colleague)
+					if day == 0 {
+						w.opens(at, officeAddr, q.target)
+					}
+					for try := range 1 + (colleague+day)%4 {
+						login(w, at.Add(time.Duration(colleague*60+try*8)*time.Second), q, try == (colleague+day)%4)
+					}
+				}
+			}
+		}},
+		{"a password manager sends an old password twice", func(w *webSite, at time.Time) {
+			q := wordpress
+			q.addr = "12.0.0.9"
+			w.opens(at, q.addr, q.target)
+			for try := range 3 {
+				login(w, at.Add(time.Duration(try)*time.Second), q, try == 2)
+			}
+		}},
+		{"three people with links to reset their passwords", func(w *webSite, at time.Time) {
+			for i := range 3 {
+				at, addr := at.Add(time.Duration(i)*time.Hour), fmt.Sprintf("12.0.%d.9", i)
+				cookie := fmt.Sprintf("wp-resetpass-0a1b=u%d%%3AAbcDefGhij01234567%02d", i, i)
+				w.person(at, sent{addr: addr, method: "GET", target: "/wp-login.php?action=rp", right: true,
+					header: http.Header{"Cookie": {cookie}}})
+				q := wordpress
+				q.addr = addr
+				login(w, at.Add(time.Minute), q, false)
+				login(w, at.Add(time.Minute+10*time.Second), q, true)
+			}
+		}},
+		{"2000 people come back from single sign-on", func(w *webSite, at time.Time) {
+			for i := range 2000 {
+				target := []string{"/saml/acs", "/login/callback", "/signin-oidc"}[i%3]
+				w.person(at.Add(time.Duration(i)*time.Second), sent{addr: fmt.Sprintf("12.%d.%d.9", i/200, i%200),
+					method: "POST", target: target, right: true, form: "SAMLResponse=PHNhbWw%2B&RelayState=%2Fstart"})
+			}
+		}},
+		{"a shop with a login in each checkout, of which no browser is seen", func(w *webSite, at time.Time) {
+			for i := range 600 {
+				q := sent{addr: fmt.Sprintf("12.%d.%d.9", i/200, i%200), method: "POST", target: "/shop/login",
+					form: "user=x&next=https%3A%2F%2Fexample.org%2Fcheckout%3Fstep%3D2"}
+				at := at.Add(time.Duration(i) * 20 * time.Second)
+				if i%15 == 7 { // one in fifteen mistypes
+					login(w, at, q, false)
+				}
+				login(w, at.Add(10*time.Second), q, true)
+			}
+		}},
+		{"a program with a wrong token every four seconds, in an office", func(w *webSite, at time.Time) {
+			for i := range 600 {
+				w.send(at.Add(time.Duration(i)*4*time.Second), sent{addr: officeAddr, method: "GET",
+					target: "/private/report", header: http.Header{"Authorization": {"Bearer expired"}}})
+				if i%100 == 99 {
+					q := wordpress
+					q.addr = officeAddr
+					w.person(at.Add(time.Duration(i)*4*time.Second), sent{addr: officeAddr, method: "GET",
+						target: "/2026/01/a-post/"})
+					login(w, at.Add(time.Duration(i)*4*time.Second), q, true)
+				}
+			}
+		}},
+		{"50 people discuss a post", func(w *webSite, at time.Time) {
+			for i := range 100 {
+				at, addr := at.Add(time.Duration(i)*30*time.Second), fmt.Sprintf("12.0.%d.9", i%50)
+				w.opens(at, addr, "/2026/01/a-post/")
+				w.person(at.Add(20*time.Second), sent{addr: addr, method: "POST", target: "/wp-comments-post.php"})
+			}
+		}},
+	} {
+		for _, attacked := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, attack %v", c.name, attacked), func(t *testing.T) {
+				t.Parallel()
+				w := &webSite{newSite(t), map[string]int{}}
+				w.person(begin.AddDate(0, 0, -3), sent{addr: officeAddr, method: "POST", target: wordpress.target,
+					right: true})
+				for i := range map[bool]int{true: 200}[attacked] {
+					q := wordpress
+					q.addr = from(i)
+					w.send(begin.Add(-time.Duration(200-i)*time.Second), q)
+				}
+				c.work(w, begin)
+				for what, n := range w.harmed {
+					t.Errorf("%d × %s", n, what)
+				}
+			})
+		}
 	}
 }
