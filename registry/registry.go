@@ -29,7 +29,8 @@ type Store interface {
 	// Write writes a whole batch or nothing. After an error the caller writes the
 	// same batch again; if the first call did write it, the requests of its
 	// clients are counted twice. A story replaces the recorded one with the same
-	// ID, client and rule.
+	// ID, client and rule. A ban replaces an earlier one by the same rule, but not one
+	// that is in force and longer: several servers may start a ban at the same time.
 	Write(context.Context, Batch) error
 
 	// Changes returns what operators have changed since a version. It is called
@@ -79,6 +80,7 @@ type Batch struct {
 type Version struct {
 	Overrides int64 // changes of overrides and labels so far
 	Lifted    int64 // the number of the latest LiftedClient
+	Bans      int64 // writes of bans so far; 0 in a store that does not report bans
 }
 
 // Changes are the changes by operators since a version.
@@ -86,6 +88,11 @@ type Changes struct {
 	Version   Version        // pass it to the next call
 	Overrides bool           // overrides or labels have changed: read them again
 	Lifted    []LiftedClient // in order of time; empty if since is the zero Version
+
+	// Bans are those that servers have written, also this one, in the order of their
+	// writes; empty if since is the zero Version. There may be more: the next call returns
+	// them. A store in a file, which has one server, reports none.
+	Bans []fairshare.BanRecord
 }
 
 // A LiftedClient is a client whose bans were lifted, or whose records were all

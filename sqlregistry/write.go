@@ -14,7 +14,8 @@ import (
 //
 //   - records with an empty ClientID,
 //   - bans that began when the client's bans were lifted, or before,
-//   - bans that began before the recorded one (but see Batch.At),
+//   - bans that began before the recorded one (but see Batch.At), or that end before
+//     it while it is in force,
 //   - records of a client that was last seen when it was forgotten, or before. For
 //     later records, FirstSeen and First are not before that time.
 //
@@ -113,7 +114,7 @@ func (t *tx) ban(b *fairshare.BanRecord) error {
 		b.DryRun}
 	n, err := t.exec(
 		`UPDATE bans SET number = ?4, began = ?5, until = ?6, since = ?7, dry = ?8 WHERE client = ?1 AND kind = ?2 AND rule = ?3
-		AND (began <= ?5 OR began > ?9 OR until <= ?9 AND until - began = ?6 - ?5 AND since < ?7)`, append(args, t.latest)...)
+		AND (began <= ?5 AND (until <= ?6 OR until <= ?5) OR began > ?9 OR until <= ?9 AND until - began = ?6 - ?5 AND since < ?7)`, append(args, t.latest)...)
 	if err != nil || n > 0 {
 		return err
 	}

@@ -116,7 +116,8 @@ func (m *model) write(b registry.Batch) {
 		if slices.ContainsFunc(m.lifted, func(l registry.LiftedClient) bool {
 			return holds(l.Client, ban.Client) &&
 				!ban.Began.After(l.At)
-		}) || ban.Began.Before(m.bans[name].Began) {
+		}) || ban.Began.Before(m.bans[name].Began) ||
+			m.bans[name].Until.After(ban.Began) && m.bans[name].Until.After(ban.Until) {
 			continue
 		}
 		if _, known := m.bans[name]; !known {

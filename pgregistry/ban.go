@@ -1,0 +1,156 @@
+package pgregistry
+
+import (
+	"context"
+	"iter"
+	"math"
+	"time"
+
+	"fairshare"
+	"fairshare/registry/key"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const banColumns = "client, kind, rule, number, began, until, since, dry"
+
+func scanBan(rows pgx.Rows, more ...any) (b fairshare.BanRecord, k key.Key, err error) {
+	var number, began, until, since int64
+	var kind int16
+	all := append([]any{&k, &kind, &b.Rule, &number, &began, &until, &since, &b.DryRun}, more...)
+	if err = rows.Scan(all...); err != nil {
+		return b, k, err
+	}
+	if b.Client, err = key.Client(k); err == nil {
+		err = decodeAll(&b.Rule)
+	}
+	b.Kind, b.Number = fairshare.KeyKind(kind), int(number)
+	b.Began, b.Until, b.Since = key.Time(began), key.Time(until), key.Time(since)
+	return b, k, err
+}
+
+// bansPage is how many bans one statement reads.
+const bansPage = 5000
+
+// Bans yields the bans in force at now, or all recorded bans, in the order of clients. It
+// holds no lock while it yields: it may miss a ban that is written in the meantime. It
+// ends after an error.
+func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[fairshare.BanRecord, error] {
+	after := int64(math.MinInt64)
+	if !all {
+		after = key.Nanoseconds(now)
+	}
+	return func(yield func(fairshare.BanRecord, error) bool) {
+		page := make([]fairshare.BanRecord, 0, bansPage)
+		client, kind, rule := key.Key{}, int64(0), ""
+		for more := true; more; {
+			page = page[:0]
+			err := r.reading(ctx, func(ctx context.Context, from querier) error {
+				page = page[:0]
+				return r.rows(ctx, from, "SELECT "+banColumns+" FROM {}bans WHERE (client, kind, rule) > ($1, $2, $3) "+
+					"AND until > $4 ORDER BY client, kind, rule LIMIT $5",
+					[]any{client, kind, encode(rule), after, bansPage}, func(rows pgx.Rows) error {
+						b, _, err := scanBan(rows)
+						page = append(page, b)
+						return err
+					})
+			})
+			if err != nil {
+				yield(fairshare.BanRecord{}, err)
+				return
+			}
+			for _, b := range page {
+				if !yield(b, nil) {
+					return
+				}
+			}
+			if more = len(page) == bansPage; more {
+				last := &page[len(page)-1]
+				kind, rule = int64(last.Kind), last.Rule
+				if client, err = key.Of(last.Client); err != nil {
+					yield(fairshare.BanRecord{}, r.fault(ctx, key.ErrRow))
+					return
+				}
+			}
+		}
+	}
+}
+
+// Lift deletes the bans by rules of every client within a prefix, or of a bot, and
+// returns them. It affects only bans that began at that time or before; from then on,
+// Write ignores these.
+func (r *Registry) Lift(ctx context.Context, id fairshare.ClientID, at time.Time) ([]fairshare.BanRecord, error) {
+	return r.lift(ctx, id, at, false)
+}
+
+// Reset is Lift, and has servers forget what limits have counted for these clients. Their
+// records stay, but for the requests of the last seconds.
+func (r *Registry) Reset(ctx context.Context, id fairshare.ClientID, at time.Time) ([]fairshare.BanRecord, error) {
+	return r.lift(ctx, id, at, true)
+}
+
+func (r *Registry) lift(ctx context.Context, id fairshare.ClientID, at time.Time, forget bool) (
+	lifted []fairshare.BanRecord, err error) {
+	k, err := key.Of(id)
+	if err != nil {
+		return nil, err
+	}
+	changed := false
+	first, last := key.Within(k)
+	var removed []fairshare.BanRecord
+	for more := true; more; {
+		err = r.writing(ctx, true, []int{lockChanges}, func(t *tx) error {
+			if !changed {
+				if err := t.addChange(k, at, forget); err != nil {
+					return err
+				}
+			}
+			removed, err = t.unban(first, last, at)
+			return err
+		})
+		if err != nil {
+			return lifted, err
+		}
+		changed, more = true, len(removed) == stepRows
+		lifted = append(lifted, removed...)
+	}
+	return lifted, nil
+}
+
+// unban removes bans of the clients from first to last that began at a time or before,
+// at most stepRows.
+func (t *tx) unban(first, last key.Key, at time.Time) (removed []fairshare.BanRecord, err error) {
+	var keys []key.Key
+	var c columns
+	err = t.query("SELECT "+banColumns+" FROM {}bans WHERE client BETWEEN $1 AND $2 AND began <= $3 "+
+		"ORDER BY client, kind, rule LIMIT $4", []any{first, last, key.Nanoseconds(at), stepRows},
+		func(rows pgx.Rows) error {
+			b, k, err := scanBan(rows)
+			removed, keys = append(removed, b), append(keys, k)
+			c.add([]byte(k), int16(b.Kind), encode(b.Rule))
+			return err
+		})
+	if err != nil || len(removed) == 0 {
+		return nil, err
+	}
+	return removed, t.dropBans(keys, &c)
+}
+
+// dropBans removes bans: c has the columns client, kind and rule.
+func (t *tx) dropBans(keys []key.Key, c *columns) error {
+	n, err := t.exec("DELETE FROM {}bans b USING unnest($1::bytea[], $2::smallint[], $3::text[]) AS d (client, kind, rule) "+
+		"WHERE b.client = d.client AND b.kind = d.kind AND b.rule = d.rule", c.args()...)
+	if err != nil {
+		return err
+	}
+	t.bans -= n
+	return t.unprotect(keys)
+}
+
+// addChange records a change that servers read by Changes. The caller holds
+// lockChanges: so numbers are in the order of commits.
+func (t *tx) addChange(k key.Key, at time.Time, forget bool) (err error) {
+	t.lifted, err = t.integer(t.ctx, t.Conn, "INSERT INTO {}changes (id, client, at, forget) "+
+		"SELECT lifted + 1, $1, $2, $3 FROM {}state WHERE id = 1 RETURNING id", k, key.Nanoseconds(at), forget)
+	return err
+}

@@ -1,0 +1,84 @@
+package pgregistry
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"fairshare"
+	"fairshare/registry"
+	"fairshare/registry/key"
+
+	"github.com/jackc/pgx/v5"
+)
+
+func scanStory(rows pgx.Rows) (s registry.Story, err error) {
+	var k key.Key
+	var addr []byte
+	var state, action, ban int16
+	var first, last, until, span, banBegan int64
+	err = rows.Scan(&k, &s.Rule, &s.ID, &addr, &s.Bot, &state, &action, &ban, &s.DryRun, &s.Status, &first, &last,
+		&s.Count, &until, &s.By, &s.Resource, &s.Used, &s.Allowed, &span, &s.Method, &s.Host, &s.Path, &s.UserAgent,
+		&banBegan, &s.BanMethod, &s.BanPath, &s.Robots)
+	if err != nil {
+		return s, err
+	}
+	if err = decodeAll(&s.Rule, &s.ID, &s.Bot, &s.By, &s.Resource, &s.Method, &s.Host, &s.Path, &s.UserAgent,
+		&s.BanMethod, &s.BanPath, &s.Robots); err != nil {
+		return s, err
+	}
+	s.Addr, _ = netip.AddrFromSlice(addr)
+	s.BotState, s.Action, s.Ban = fairshare.BotState(state), fairshare.Action(action), fairshare.BanState(ban)
+	s.Window = time.Duration(span)
+	s.First, s.Last, s.Until, s.BanBegan = key.Time(first), key.Time(last), key.Time(until), key.Time(banBegan)
+	s.Client, err = key.Client(k)
+	return s, err
+}
+
+func (r *Registry) stories(ctx context.Context, from querier, where string, args ...any) (
+	all []registry.Story, err error) {
+	err = r.rows(ctx, from, "SELECT "+storyColumns+" FROM {}stories WHERE "+where, args, func(rows pgx.Rows) error {
+		s, err := scanStory(rows)
+		all = append(all, s)
+		return err
+	})
+	return all, err
+}
+
+// Story returns the stories of a reference, the latest first: usually one or none, at
+// most 100.
+func (r *Registry) Story(ctx context.Context, id string) (found []registry.Story, err error) {
+	err = r.reading(ctx, func(ctx context.Context, from querier) error {
+		found, err = r.stories(ctx, from, "id = $1 ORDER BY last DESC, client, rule LIMIT 100", encode(id))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// Stories returns the latest stories of the clients within a prefix, or of a bot, the
+// latest first. A limit of 0 means 50.
+func (r *Registry) Stories(ctx context.Context, id fairshare.ClientID, limit int) (found []registry.Story, err error) {
+	k, err := key.Of(id)
+	if err != nil {
+		return nil, err
+	}
+	err = r.reading(ctx, func(ctx context.Context, from querier) error {
+		found, err = r.storiesWithin(ctx, from, k, limit)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+func (r *Registry) storiesWithin(ctx context.Context, from querier, k key.Key, limit int) ([]registry.Story, error) {
+	if limit <= 0 {
+		limit = usualLimit
+	}
+	first, last := key.Within(k)
+	return r.stories(ctx, from, "client BETWEEN $1 AND $2 ORDER BY last DESC, client, rule LIMIT $3", first, last, limit)
+}
