@@ -69,6 +69,14 @@ var operations = []operation{
 		run: func(c *console.Console, r *http.Request, q url.Values) (any, error) {
 			return c.Client(r.Context(), q.Get("client"))
 		}},
+	{method: "GET", path: "history", about: "What a client, network, owner, fleet or bot did over time",
+		parameters: []parameter{{"key", "its name, as top lists it", true},
+			{name: "by", about: strings.Join(console.HistoryDimensions, ", ") + "; without it client"},
+			{name: "span", about: "1h (minutes) or 2d (hours); without it 1h"}},
+		answer: console.History{},
+		run: func(c *console.Console, _ *http.Request, q url.Values) (any, error) {
+			return c.History(either(q, "by", "client"), q.Get("key"), either(q, "span", "1h"))
+		}},
 	{method: "GET", path: "explain", about: "The walk of a request through the rules, with what is counted now",
 		parameters: []parameter{{"client", "an address", true}, {name: "path", about: "without it /"},
 			{name: "method", about: "without it GET"}, {name: "host", about: "the site's name"},

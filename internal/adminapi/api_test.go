@@ -126,7 +126,10 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{"top?by=agent&sort=refused&window=1h", "TopList"}, {"client?client=192.0.2.1", "Client"},
 		{"client?client=2001:db8::1", "Client"}, {"client?client=192.0.2.0/24", "Client"},
 		{"client?client=googlebot", "Client"}, {"explain?client=192.0.2.1&path=/admin", "Explanation"},
-		{"changes", "Reload"}, {"rules", "Rules"}, {"bots", "Bots"}, {"bans", "Bans"}, {"journal", "Journal"},
+		{"changes", "Reload"}, {"rules", "Rules"}, {"history?key=192.0.2.1", "History"},
+		{"history?by=owner&key=AS64500&span=2d", "History"},
+		{"history?by=fleet&key=x", "History"}, {"history?by=bot&key=googlebot", "History"},
+		{"history?by=network&key=192.0.2.0/24", "History"}, {"bots", "Bots"}, {"bans", "Bans"}, {"journal", "Journal"},
 		{"journal?client=192.0.2.1&rule=admin&limit=5", "Journal"}, {"journal?id=0123456789", "Journal"},
 	} {
 		status, body := s.send(httptest.NewRequest("GET", adminapi.Prefix+c.request, nil))

@@ -46,6 +46,25 @@ type Series struct {
 	Points []traffic.Point `json:"points"`       // in order; seconds or minutes without a server are missing
 }
 
+// A History is what one client, network, owner, fleet or bot did over time.
+type History struct {
+	By   string `json:"by"`           // one of HistoryDimensions
+	Key  string `json:"key"`          // as commands spell it
+	Step int    `json:"step_seconds"` // 60 or 3600
+	// Source is "counts" if everything was counted since Since. With "journal" only the refusals are known that
+	// are among the latest 2,000 of the server, and bytes and time are 0.
+	Source string         `json:"source"`
+	Since  *time.Time     `json:"since"`  // nil for the journal
+	Points []HistoryPoint `json:"points"` // in order; steps without requests are missing
+}
+
+// A HistoryPoint is what was counted in a minute or hour. Sums are lower bounds, to the nearest 10 seconds.
+type HistoryPoint struct {
+	At time.Time `json:"at"` // when it began
+	Sums
+	More int64 `json:"more_requests"` // there may have been so many more
+}
+
 // A TopList has the keys of one dimension that surely have the greatest sums.
 type TopList struct {
 	By   string    `json:"by"`   // one of Dimensions

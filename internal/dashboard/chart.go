@@ -2,8 +2,11 @@ package dashboard
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
+	"fairshare/internal/console"
+	"fairshare/internal/prose"
 	"fairshare/internal/traffic"
 )
 
@@ -20,6 +23,12 @@ var spans = []span{
 	{"1d", "the last day", 24 * time.Hour, 30 * time.Minute},
 }
 
+// historySpans are the spans of what one client did.
+var historySpans = []span{
+	{"1h", "the last hour", time.Hour, time.Minute},
+	{"2d", "the last two days", 48 * time.Hour, time.Hour},
+}
+
 // A chart shows counts over time. Its drawing is 600 wide and 100 high, and has no text.
 type chart struct {
 	Steps         []step // the latest last
@@ -34,6 +43,14 @@ type chart struct {
 	DryRun        []bar
 	Waiting       []bar
 	InProgress    []bar
+	Costs         []costs // of a client
+	Unknown       string  // how wide the part is that was not counted; "": nothing is missing
+}
+
+// costs are a drawing of what requests cost.
+type costs struct {
+	Name, Most, Sum string
+	Bars            []bar
 }
 
 // A step is what was counted in one step.
@@ -41,7 +58,19 @@ type step struct {
 	At time.Time
 	traffic.Totals
 	Waiting, InProgress, Capacity int
+	Unknown                       bool // it was not counted
 }
+
+// time writes a time of the chart; with the day if the chart is long.
+func (c *chart) time(t time.Time) string {
+	if c.To.Sub(c.From) > 24*time.Hour {
+		return t.UTC().Format("2006-01-02 15:04")
+	}
+	return t.UTC().Format("15:04:05")
+}
+
+// Each names the length of a step, as in "in each hour".
+func (c *chart) Each() string { return strings.TrimPrefix(prose.Duration(c.Step), "1 ") }
 
 // All returns the requests of a step.
 func (s *step) All() int64 { return s.Passed + s.Refused + s.Blocked + s.Unjudged }
@@ -80,26 +109,66 @@ func newChart(points []traffic.Point, s span, now time.Time) *chart {
 		c.MostLoad = max(c.MostLoad, at.Waiting+at.InProgress)
 		c.Shared = c.Shared || at.Capacity > 0
 	}
-	width := chartWidth / float64(n)
-	// draw appends a bar that begins at a height and is so high, in parts of most.
-	draw := func(bars *[]bar, i int, from, height, most int64) {
-		if height <= 0 {
-			return
-		}
-		h := chartHeight * float64(height) / float64(most)
-		y := chartHeight - chartHeight*float64(from)/float64(most) - h
-		*bars = append(*bars, bar{number(float64(i)*width + width/10), number(y), number(width * 0.8), number(h)})
-	}
 	for i := range c.Steps {
 		at := &c.Steps[i]
 		passed := at.Passed - min(at.DryRun, at.Passed)
-		draw(&c.Passed, i, 0, passed, c.Most)
-		draw(&c.DryRun, i, passed, at.Passed-passed, c.Most)
-		draw(&c.Ended, i, at.Passed, at.All()-at.Passed, c.Most)
-		draw(&c.InProgress, i, 0, int64(at.InProgress), int64(c.MostLoad))
-		draw(&c.Waiting, i, int64(at.InProgress), int64(at.Waiting), int64(c.MostLoad))
+		c.draw(&c.Passed, i, 0, passed, c.Most)
+		c.draw(&c.DryRun, i, passed, at.Passed-passed, c.Most)
+		c.draw(&c.Ended, i, at.Passed, at.All()-at.Passed, c.Most)
+		c.draw(&c.InProgress, i, 0, int64(at.InProgress), int64(c.MostLoad))
+		c.draw(&c.Waiting, i, int64(at.InProgress), int64(at.Waiting), int64(c.MostLoad))
 	}
 	return c
+}
+
+// draw appends a bar for a step that begins at a height and is so high, in parts of most.
+func (c *chart) draw(bars *[]bar, i int, from, height, most int64) {
+	if height <= 0 {
+		return
+	}
+	width := chartWidth / float64(len(c.Steps))
+	h := chartHeight * float64(height) / float64(most)
+	y := chartHeight - chartHeight*float64(from)/float64(most) - h
+	*bars = append(*bars, bar{number(float64(i)*width + width/10), number(y), number(width * 0.8), number(h)})
+}
+
+// newHistoryChart shows what one client did, and what that cost.
+func newHistoryChart(h *console.History, s span, now time.Time) *chart {
+	points := make([]traffic.Point, len(h.Points))
+	for i, p := range h.Points {
+		points[i] = traffic.Point{At: p.At, Totals: traffic.Totals{Passed: p.Requests - p.Refused, Refused: p.Refused,
+			DryRun: p.DryRun, Bytes: p.Bytes, Time: time.Duration(p.Seconds * float64(time.Second))}}
+	}
+	c := newChart(points, s, now)
+	if h.Since == nil {
+		return c
+	}
+	for i := range c.Steps {
+		c.Steps[i].Unknown = !c.Steps[i].At.Add(s.step).After(*h.Since)
+		if c.Steps[i].Unknown {
+			c.Unknown = number(chartWidth * float64(i+1) / float64(len(c.Steps)))
+		}
+	}
+	c.addCosts("Time of the upstream", func(d int64) string { return prose.Seconds(time.Duration(d)) },
+		func(at *step) int64 { return int64(at.Time) })
+	c.addCosts("Bytes sent", prose.Size, func(at *step) int64 { return at.Bytes })
+	return c
+}
+
+// addCosts adds a drawing of one kind of costs, if there were any.
+func (c *chart) addCosts(name string, text func(int64) string, of func(*step) int64) {
+	var most, sum int64
+	for i := range c.Steps {
+		most, sum = max(most, of(&c.Steps[i])), sum+of(&c.Steps[i])
+	}
+	if most == 0 {
+		return
+	}
+	drawn := costs{Name: name, Most: text(most), Sum: text(sum)}
+	for i := range c.Steps {
+		c.draw(&drawn.Bars, i, 0, of(&c.Steps[i]), most)
+	}
+	c.Costs = append(c.Costs, drawn)
 }
 
 // number writes a coordinate.

@@ -52,13 +52,13 @@ func New(c *console.Console, isToken func(string) bool) http.Handler {
 func (h *handler) routes() http.Handler {
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html",
 		"templates/parts.html"))
-	for _, name := range []string{"now", "client", "rules", "bots", "bans", "journal", "login", "error"} {
+	for _, name := range []string{"now", "client", "rules", "bots", "bans", "journal", "history", "login", "error"} {
 		h.pages[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
 	mux := http.NewServeMux()
 	for path, show := range map[string]func(*http.Request, *page) error{
 		"/{$}": h.showNow, "/client": h.showClient, "/rules": h.showRules, "/bots": h.showBots, "/bans": h.showBans,
-		"/journal": h.showJournal,
+		"/journal": h.showJournal, "/history": h.showHistory,
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, show) })
 	}
@@ -339,6 +339,8 @@ var functions = template.FuncMap{
 	"moment":   prose.Moment,
 	"machine":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"clock":    func(t time.Time) string { return t.UTC().Format("15:04:05") },
+	"time":     func(t time.Time, c *chart) string { return c.time(t) },
+	"lapse":    prose.Seconds,
 	"plural":   func(n int, one string) string { return prose.Plural(n, one) },
 	"part":     func(f float64) string { return number(100 * min(max(f, 0), 1)) },
 	"of":       func(used, allowed int64) float64 { return float64(used) / float64(max(allowed, 1)) },

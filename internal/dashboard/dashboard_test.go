@@ -277,6 +277,10 @@ var paths = []struct{ path, empty, full string }{
 	{"/bans", "No ban is in force", "nobody"},
 	{"/journal", "There is none", "would"},
 	{"/journal?client=192.0.2.1&rule=admin", "There is none of this kind", "/admin/"},
+	{"/client?client=192.0.2.1&span=2d", "Nothing is known for this time", "only its refusals are known"},
+	{"/client?client=192.0.2.0/24", "Nothing is known for this time", "Over time"},
+	{"/history?by=owner&key=AS64500", "Owner AS64500", "Owner AS64500"},
+	{"/history?by=fleet&key=fleet-1&span=2d", "Nothing is known", "Fleet fleet-1"},
 	{"/journal?id=0123456789&page=99", "The registry has no refusal", "The registry has no refusal"},
 }
 
@@ -315,6 +319,9 @@ func TestWrongAddressesAreExplained(t *testing.T) {
 		{"/client?client=300.1.1.1", 400, "give an address"},
 		{"/client?client=%3Cscript%3Ealert(1)%3C/script%3E", 400, "give an address"},
 		{"/journal?client=300.1.1.1", 400, "give an address"},
+		{"/history?by=path&key=/", 400, "by"},
+		{"/history", 400, "by"},
+		{"/history?by=owner&key=%3Cscript%3E", 400, "&#34;&lt;script&gt;&#34;"},
 		{"/nowhere", 404, "no such page"},
 		{"/static/", 404, ""},
 	} {

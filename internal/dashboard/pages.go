@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"fairshare/internal/console"
+	"fairshare/internal/prose"
 )
 
 // An option is one of a choice in a form or menu.
@@ -39,6 +40,7 @@ type nowPage struct {
 type row struct {
 	console.TopRow
 	Client bool // Key is a client that has a page
+	Track  bool // Key has a page with what it did over time
 	Error  string
 }
 
@@ -82,6 +84,7 @@ func (h *handler) showNow(r *http.Request, p *page) error {
 	v.Exact = v.Top.Error == console.Sums{}
 	for _, t := range rows {
 		v.Rows = append(v.Rows, row{TopRow: t, Client: by == "client" || by == "network" || by == "bot",
+			Track: by == "owner" || by == "fleet",
 			Error: sumText(&t.Error, sort)})
 		v.Exact = v.Exact && t.Error == console.Sums{}
 	}
@@ -105,7 +108,7 @@ func sumText(s *console.Sums, sort string) string {
 	case "dry_run":
 		return sumNumber(s.DryRun)
 	case "bytes":
-		return functions["size"].(func(int64) string)(s.Bytes)
+		return prose.Size(s.Bytes)
 	case "time":
 		return functions["seconds"].(func(float64) string)(s.Seconds)
 	}
@@ -114,8 +117,54 @@ func sumText(s *console.Sums, sort string) string {
 
 func sumNumber(n int64) string { text, _ := numberText(n); return text }
 
+// historyOf is what a client, network, owner, fleet or bot did over time.
+type historyOf struct {
+	*console.History
+	Chart  *chart
+	Spans  []option
+	More   int64    // requests that there may have been besides those of the chart
+	Path   string   // of the page
+	Fields []option // of the page's form, besides the span: names and values
+}
+
+// history returns what a key did over time, in the span that a request names. fields are the other
+// parameters of the page, in pairs of names and values.
+func (h *handler) history(r *http.Request, by, key string, fields ...string) (*historyOf, error) {
+	s := historySpans[0]
+	v := &historyOf{Path: r.URL.Path, Fields: options("", fields...)}
+	for _, known := range historySpans {
+		if known.Key == r.URL.Query().Get("span") {
+			s = known
+		}
+	}
+	for _, known := range historySpans {
+		v.Spans = append(v.Spans, option{known.Key, known.Name, known == s})
+	}
+	var err error
+	if v.History, err = h.console.History(by, key, s.Key); err != nil {
+		return nil, err
+	}
+	v.Chart = newHistoryChart(v.History, s, h.console.Now().At)
+	for _, p := range v.Points {
+		v.More += p.More
+	}
+	return v, nil
+}
+
+// showHistory shows what an owner or a fleet did; a client has more on its own page.
+func (h *handler) showHistory(r *http.Request, p *page) error {
+	by, key := r.URL.Query().Get("by"), strings.TrimSpace(r.URL.Query().Get("key"))
+	v, err := h.history(r, by, key, "by", by, "key", key)
+	if err != nil {
+		return err
+	}
+	p.Title, p.Data = strings.ToUpper(v.By[:1])+v.By[1:]+" "+v.Key, v
+	return nil
+}
+
 type clientPage struct {
 	*console.Client
+	History      *historyOf
 	Windows      []window
 	Bans         []console.Ban
 	BansPager    pager
@@ -141,6 +190,9 @@ func (h *handler) showClient(r *http.Request, p *page) error {
 		return err
 	}
 	v := &clientPage{Client: c}
+	if v.History, err = h.history(r, "client", name, "client", name); err != nil {
+		return err
+	}
 	for i, row := range c.Recent {
 		v.Windows = append(v.Windows, window{[]string{"Last minute", "Last 15 minutes", "Last hour"}[i], row})
 	}

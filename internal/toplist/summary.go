@@ -129,6 +129,7 @@ type Window struct {
 // A Row is a key with its sums. The true sum of each measure is at least Low and at most High.
 type Row struct {
 	Key       string // its first 96 bytes
+	Hash      uint64 // of the whole key
 	Low, High Amounts
 }
 
@@ -154,14 +155,21 @@ func (l *Lists) Window(dimension int, length time.Duration, now time.Time) *Wind
 		for i := range periods {
 			parts = append(parts, periods[i].lists[dimension][m])
 		}
-		s := join(parts)
+		w.lists[m] = join(parts)
+	}
+	w.sort()
+	return w
+}
+
+// sort orders the entries, and fills the index.
+func (w *Window) sort() {
+	for m, s := range w.lists {
 		slices.SortFunc(s.entries, compare)
-		w.lists[m], w.index[m] = s, make(map[uint64]int, len(s.entries))
+		w.index[m] = make(map[uint64]int, len(s.entries))
 		for i := range s.entries {
 			w.index[m][s.entries[i].hash] = i
 		}
 	}
-	return w
 }
 
 // before returns the finished periods that cover the time since begin, in order: the longest ones
@@ -208,7 +216,7 @@ func (w *Window) Top(measure, n int) []Row {
 func (w *Window) Find(hash uint64) Row { return w.row(hash, "") }
 
 func (w *Window) row(hash uint64, key string) Row {
-	r := Row{Key: key}
+	r := Row{Key: key, Hash: hash}
 	for m := range w.lists {
 		if i, ok := w.index[m][hash]; ok {
 			e := &w.lists[m].entries[i]

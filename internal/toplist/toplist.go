@@ -134,8 +134,9 @@ func (l *Lists) Add(dimension int, hash uint64, head []byte, tail string, amount
 }
 
 // Rotate ends a period at now, and begins the next one. Call it every Period; other lengths make
-// windows less exact.
-func (l *Lists) Rotate(now time.Time) {
+// windows less exact. It calls ended, which may be nil, with what each dimension has counted in the period;
+// the Window is valid only until ended returns.
+func (l *Lists) Rotate(now time.Time, ended func(dimension int, w *Window)) {
 	l.reading.Lock()
 	defer l.reading.Unlock()
 	if !now.After(l.since) {
@@ -144,15 +145,23 @@ func (l *Lists) Rotate(now time.Time) {
 	l.mu.Lock()
 	l.live, l.spare = l.spare, l.live
 	l.mu.Unlock()
-	ended := period{from: l.since, to: now, lists: make([]sums, len(l.spare))}
+	p := period{from: l.since, to: now, lists: make([]sums, len(l.spare))}
 	for i := range l.spare {
 		for m, t := range l.spare[i] {
-			ended.lists[i][m] = t.summary().cut(keptKeys)
+			p.lists[i][m] = t.summary()
 			*t = table{}
+		}
+		if ended != nil {
+			w := &Window{From: p.from, To: p.to, lists: p.lists[i]}
+			w.sort()
+			ended(i, w)
+		}
+		for _, s := range p.lists[i] {
+			s.cut(keptKeys)
 		}
 	}
 	l.since = now
-	l.append(0, ended)
+	l.append(0, p)
 }
 
 // append appends a period to a level, and joins full ones into a period of the next level.

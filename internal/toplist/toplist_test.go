@@ -92,7 +92,7 @@ func TestSumsAreWithinTheirBounds(t *testing.T) {
 			}
 			if random.IntN(8) > 0 {
 				now = now.Add(Period)
-				l.Rotate(now)
+				l.Rotate(now, nil)
 			}
 			if random.IntN(10) == 0 {
 				m.check(t, l, time.Minute, now)
@@ -112,7 +112,7 @@ func TestSprayedKeysDoNotHideHeavyOnes(t *testing.T) {
 		}
 		if i%3000 == 2999 {
 			now = now.Add(Period)
-			l.Rotate(now)
+			l.Rotate(now, nil)
 		}
 	}
 	w := l.Window(0, time.Minute, now)
@@ -133,7 +133,7 @@ func TestWindowsOfAQuietYear(t *testing.T) {
 	l, m, now := New(1, start), new(model), start
 	for range 2000 { // the timer was late each time
 		now = now.Add(Period + 3*time.Second)
-		l.Rotate(now)
+		l.Rotate(now, nil)
 	}
 	m.add(l, now, "a", Amounts{1, 1, 1, 1, 1})
 	for _, length := range []time.Duration{time.Minute, 15 * time.Minute, time.Hour} {
@@ -150,7 +150,7 @@ func TestWindowsOfAQuietYear(t *testing.T) {
 	if periods > 45 {
 		t.Errorf("%d periods are kept", periods)
 	}
-	l.Rotate(now.Add(-time.Hour)) // ignored
+	l.Rotate(now.Add(-time.Hour), nil) // ignored
 	m.check(t, l, time.Minute, now)
 }
 

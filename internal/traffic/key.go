@@ -38,7 +38,7 @@ func (k *keys) of(l *toplist.Lists, s *sender) {
 	}
 	if s.bot.Name != "" {
 		k.bot[0] = byte(s.bot.State)
-		k.hashes[Bots] = l.HashString(s.bot.Name) ^ uint64(s.bot.State)<<32
+		k.hashes[Bots] = botHash(l, s.bot)
 	}
 	if s.agent != "" {
 		k.hashes[Agents] = l.HashString(s.agent)
@@ -46,6 +46,10 @@ func (k *keys) of(l *toplist.Lists, s *sender) {
 	if s.path != "" {
 		k.hashes[Paths] = l.HashString(s.path)
 	}
+}
+
+func botHash(l *toplist.Lists, bot *fairshare.Bot) uint64 {
+	return l.HashString(bot.Name) ^ uint64(bot.State)<<32
 }
 
 // add adds amounts to the sums of all keys.

@@ -9,9 +9,11 @@ import (
 	"fairshare/internal/toplist"
 )
 
+// RecentKept is how many of the latest refusals are kept. They have 2.3 MB, from the first one on.
+const RecentKept = 2000
+
 const (
-	recentKept  = 2000 // refusals: 2.3 MB, from the first one
-	recentText  = 200  // bytes of a text of a request
+	recentText  = 200 // bytes of a text of a request
 	rotateEvery = toplist.Period - time.Second/2
 )
 
@@ -81,14 +83,14 @@ type recent struct {
 // add returns the slot for the next refusal.
 func (r *recent) add() *slot {
 	if r.slots == nil {
-		r.slots = make([]slot, 0, recentKept)
+		r.slots = make([]slot, 0, RecentKept)
 	}
-	if len(r.slots) < recentKept {
+	if len(r.slots) < RecentKept {
 		r.slots = r.slots[:len(r.slots)+1]
 		return &r.slots[len(r.slots)-1]
 	}
 	s := &r.slots[r.next]
-	r.next = (r.next + 1) % recentKept
+	r.next = (r.next + 1) % RecentKept
 	return s
 }
 

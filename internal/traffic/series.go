@@ -1,6 +1,10 @@
 package traffic
 
-import "time"
+import (
+	"time"
+
+	"fairshare/internal/toplist"
+)
 
 // How much of the past is kept: 5 minutes of seconds, and a day of minutes.
 const (
@@ -91,7 +95,11 @@ func (r *Recorder) Tick(now, wall time.Time, load Load) {
 	}
 	r.mu.Unlock()
 	if rotate {
-		r.lists.Rotate(now)
+		r.lists.Rotate(now, func(d int, w *toplist.Window) {
+			r.mu.Lock()
+			r.histories.add(Dimension(d), w, wall)
+			r.mu.Unlock()
+		})
 	}
 }
 

@@ -45,13 +45,14 @@ type Recorder struct {
 	rules  map[string]*RuleTotals
 	recent recent
 
-	mu      sync.Mutex // of the series
-	last    Totals     // at the latest second
-	began   time.Time
-	seconds ring
-	minutes ring
-	minute  Point // the sum of the seconds of the present minute
-	rotated time.Time
+	mu        sync.Mutex // of the series
+	last      Totals     // at the latest second
+	began     time.Time
+	seconds   ring
+	minutes   ring
+	minute    Point // the sum of the seconds of the present minute
+	rotated   time.Time
+	histories histories
 }
 
 // Totals are counts since the start.

@@ -136,13 +136,13 @@ func TestRefusalsAreCountedByRule(t *testing.T) {
 func TestLatestRefusalsAreKept(t *testing.T) {
 	r := New(start)
 	long := strings.Repeat("x", 1000)
-	for i := range recentKept + 50 {
+	for i := range RecentKept + 50 {
 		of := report("a", fairshare.Refuse, false)
 		of.ID, of.Request.UserAgent = fmt.Sprint(i), long
 		r.Refused(of, netip.Prefix{}, long, start.Add(time.Duration(i)))
 	}
 	found := r.Recent(1<<20, nil)
-	if len(found) != recentKept || found[0].ID != fmt.Sprint(recentKept+49) || found[len(found)-1].ID != "50" {
+	if len(found) != RecentKept || found[0].ID != fmt.Sprint(RecentKept+49) || found[len(found)-1].ID != "50" {
 		t.Errorf("%d refusals, from %s to %s", len(found), found[0].ID, found[len(found)-1].ID)
 	}
 	if !slices.IsSortedFunc(found, func(a, b Refusal) int { return b.At.Compare(a.At) }) {
@@ -151,7 +151,7 @@ func TestLatestRefusalsAreKept(t *testing.T) {
 	if len(found[0].UserAgent) != recentText || len(found[0].Path) != recentText {
 		t.Errorf("%d bytes of a user agent", len(found[0].UserAgent))
 	}
-	if some := r.Recent(3, nil); len(some) != 3 || some[2].ID != fmt.Sprint(recentKept+47) {
+	if some := r.Recent(3, nil); len(some) != 3 || some[2].ID != fmt.Sprint(RecentKept+47) {
 		t.Errorf("three refusals: %v", some)
 	}
 }
