@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 		"internal/console", "internal/dashboard",
 		"internal/cputime", "internal/traffic",
 		"internal/inbound", "internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions",
-		"internal/setup", "internal/systemd", "policyfile",
+		"internal/lockfile", "internal/setup", "internal/systemd", "policyfile",
 		"internal/accesslog", "internal/watch"}, // of forward-auth
 	"internal/watch": {"httpguard", "internal/accesslog", "internal/journal", "internal/livepolicy",
 		"internal/replay",

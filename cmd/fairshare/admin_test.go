@@ -230,7 +230,7 @@ func TestAdminOnAUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.sock")
 	s := startServe(t, "rules: []\n", "--upstream", "http://127.0.0.1:9", "--admin", "unix:"+path)
 	s.stderr.wait(`(admin: unix:)`)
-	a := &adminClient{t: t, url: "http://admin"}
+	a := &adminClient{t: t, url: "http://localhost"}
 	a.client.Transport = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return net.Dial("unix", path)
 	}}

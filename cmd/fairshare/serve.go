@@ -26,7 +26,7 @@ type serveCmd struct {
 
 // listenerFlags are the flags of commands with an admin listener.
 type listenerFlags struct {
-	Admin          string `placeholder:"ADDR" help:"Address for operators and their tools: /metrics for Prometheus, /healthz, /readyz; a loopback address or a Unix socket; others need a token or client certificates."`
+	Admin          string `placeholder:"ADDR" help:"Address for operators and their tools, besides the socket in the state folder: /metrics for Prometheus, /healthz, /readyz, pages; a loopback address or a Unix socket; others need a token or client certificates. With off there is no socket either."`
 	AdminTokenFile string `placeholder:"FILE" help:"File with the token that /metrics needs (Authorization: Bearer TOKEN)."`
 	AdminCert      string `placeholder:"FILE" help:"Certificate of the admin listener, for TLS (PEM)."`
 	AdminKey       string `placeholder:"FILE" help:"Key of this certificate (PEM)."`

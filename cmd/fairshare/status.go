@@ -4,11 +4,13 @@ import (
 	"fairshare/internal/cli"
 	"fairshare/internal/console"
 	"fairshare/internal/remote"
+	"fairshare/internal/setup"
 )
 
 // adminFlags are the flags of the commands that ask a running server.
 type adminFlags struct {
-	Admin          string `placeholder:"ADDR" env:"FAIRSHARE_ADMIN" help:"Admin listener of the server, as serve --admin names it, with https:// if it has TLS; otherwise 127.0.0.1:9091."`
+	State          string `placeholder:"DIR" help:"Folder of the server's state, where its socket is; otherwise that of the user, or of the unit fairshare."`
+	Admin          string `placeholder:"ADDR" env:"FAIRSHARE_ADMIN" help:"Admin listener of the server, as serve --admin names it, with https:// if it has TLS; otherwise the socket in its state folder, then 127.0.0.1:9091."`
 	AdminTokenFile string `placeholder:"FILE" env:"FAIRSHARE_ADMIN_TOKEN_FILE" help:"File with the token of the listener."`
 	AdminCA        string `name:"admin-ca" placeholder:"FILE" env:"FAIRSHARE_ADMIN_CA" help:"Authorities of the listener's certificate (PEM); otherwise the system's."`
 	AdminCert      string `placeholder:"FILE" env:"FAIRSHARE_ADMIN_CERT" help:"Certificate to show to the listener (PEM)."`
@@ -16,7 +18,8 @@ type adminFlags struct {
 }
 
 func (f *adminFlags) open() (*remote.Server, error) {
-	return remote.Open(remote.Options{Addr: f.Admin, TokenFile: f.AdminTokenFile, CAFile: f.AdminCA,
+	return remote.Open(remote.Options{Addr: f.Admin, Sockets: setup.AdminSockets(f.State),
+		TokenFile: f.AdminTokenFile, CAFile: f.AdminCA,
 		CertFile: f.AdminCert, KeyFile: f.AdminKey})
 }
 
@@ -25,7 +28,7 @@ type statusCmd struct {
 }
 
 func (c *statusCmd) Help() string {
-	return "Asks a running server, which needs serve --admin: requests, refusals, the load of the site, the " +
+	return "Asks a running server: requests, refusals, the load of the site, the " +
 		"heaviest clients and paths, and what the rules did. A + marks a number that may be a little greater."
 }
 
@@ -47,7 +50,7 @@ type explainCmd struct {
 }
 
 func (c *explainCmd) Help() string {
-	return "Asks a running server, which needs serve --admin: for each rule whether it matches and why, and what its " +
+	return "Asks a running server: for each rule whether it matches and why, and what its " +
 		"limit has counted for the client until now. The request is not counted. check --try does the same " +
 		"without a server, with counts of zero."
 }

@@ -26,6 +26,9 @@ type Options struct {
 	// Addr is a host and a port, or unix:PATH. A listener for other machines needs a token or certificates
 	// of clients.
 	Addr string
+	// Private says that only the user of this process, and root, can reach the listener. They may act without
+	// a token: they could do the same in the state folder.
+	Private bool
 	// TokenFile is the file of the token; "": no token. Its first line is the token.
 	TokenFile string
 	// CertFile, KeyFile and ClientCAFile are the files that TLS was made from; "": none.
@@ -42,6 +45,7 @@ type Server struct {
 	listener net.Listener
 	http     http.Server
 	token    []byte // nil: none is known
+	private  bool
 	mutual   bool   // certificates of clients are verified
 }
 
@@ -66,14 +70,14 @@ type Handlers struct {
 
 // Listen begins to listen, but answers nothing yet: see Serve. listen opens an address. Errors have hints.
 func Listen(opts Options, listen func(addr string) (net.Listener, error), handlers Handlers) (*Server, error) {
-	s := &Server{mutual: opts.TLS != nil && opts.TLS.ClientAuth >= tls.VerifyClientCertIfGiven}
+	s := &Server{private: opts.Private, mutual: opts.TLS != nil && opts.TLS.ClientAuth >= tls.VerifyClientCertIfGiven}
 	if opts.TokenFile != "" {
 		token, err := readToken(opts.TokenFile)
 		if err != nil {
 			return nil, err
 		}
 		s.token = token
-	} else if !isLocal(opts.Addr) && !s.mutual {
+	} else if !opts.Private && !isLocal(opts.Addr) && !s.mutual {
 		return nil, cli.WrongUsage(cli.Hint(
 			fmt.Errorf("--admin %s: other machines could read it", opts.Addr),
 			"listen on 127.0.0.1 or unix:/run/fairshare/admin.sock, or give --admin-token-file FILE, "+
@@ -85,7 +89,7 @@ func Listen(opts Options, listen func(addr string) (net.Listener, error), handle
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.guarded(handlers.Metrics))
-	mux.Handle(apiPrefix, s.guarded(handlers.API(func(*http.Request) bool { return s.needsProof() })))
+	mux.Handle(apiPrefix, s.guarded(handlers.API(func(*http.Request) bool { return s.private || s.needsProof() })))
 	if s.token != nil {
 		mux.Handle("/", handlers.Pages(s.isToken))
 	} else {
@@ -136,9 +140,9 @@ func (s *Server) needsProof() bool { return s.token != nil || s.mutual }
 
 // byName refuses requests for names that are not this machine's, unless a token or certificate is needed. Otherwise
 // another site could give its own name this address, and its pages could read the answers in the browser
-// of an operator (DNS rebinding).
+// of an operator (DNS rebinding). A browser reaches a Unix socket too, through a tunnel of ssh.
 func (s *Server) byName(next http.Handler) http.Handler {
-	if s.needsProof() || s.listener.Addr().Network() == "unix" {
+	if s.needsProof() {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -33,16 +34,20 @@ const mostAnswer = 16 << 20
 
 // A Server is a running server.
 type Server struct {
-	addr   string
-	base   string
-	token  string
-	client http.Client
+	addr    string
+	sockets []string // where no server answers
+	base    string
+	token   string
+	client  http.Client
 }
 
 // Options name an admin listener and what it needs. "" means none for each file.
 type Options struct {
-	// Addr is a host and a port, https:// with these, or unix:PATH; "" means DefaultAddr.
+	// Addr is a host and a port, https:// with these, or unix:PATH. "" means the first of Sockets that a
+	// server answers at, then DefaultAddr if Sockets names several.
 	Addr string
+	// Sockets are paths of Unix sockets.
+	Sockets []string
 	// TokenFile has the listener's token in its first line.
 	TokenFile string
 	// CAFile has the authorities of the listener's certificate, "" means those of the system. CertFile and
@@ -54,13 +59,19 @@ type Options struct {
 func Open(opts Options) (*Server, error) {
 	addr, tokenFile := opts.Addr, opts.TokenFile
 	if addr == "" {
-		addr = DefaultAddr
+		var err error
+		if addr, err = find(opts.Sockets); err != nil {
+			return nil, err
+		}
 	}
 	scheme := "http"
 	if name, host, ok := strings.Cut(addr, "://"); ok && (name == "http" || name == "https") {
 		scheme, addr = name, strings.TrimSuffix(host, "/")
 	}
 	s := &Server{addr: addr, base: scheme + "://" + addr}
+	if opts.Addr == "" {
+		s.sockets = opts.Sockets
+	}
 	transport := &http.Transport{}
 	config, err := opts.tls(scheme == "https")
 	if err != nil {
@@ -88,6 +99,26 @@ func Open(opts Options) (*Server, error) {
 		s.token = strings.TrimSpace(line)
 	}
 	return s, nil
+}
+
+// find returns the address of a server on this machine.
+func find(sockets []string) (string, error) {
+	for _, path := range sockets {
+		conn, err := net.DialTimeout("unix", path, time.Second)
+		if err == nil {
+			conn.Close()
+			return "unix:" + path, nil
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			return "", cli.Hint(fmt.Errorf("the server at %s belongs to another user", path),
+				"run the command as that user or root: sudo fairshare …")
+		}
+	}
+	if len(sockets) == 1 {
+		return "", cli.Hint(fmt.Errorf("no server answers at %s", sockets[0]),
+			"--state names the folder that serve has; serve prints the address of its socket when it starts")
+	}
+	return DefaultAddr, nil
 }
 
 // tls reads the files for TLS. It returns nil if https is false.
@@ -147,8 +178,12 @@ func (s *Server) failure(err error) error {
 	case errors.As(err, &header), strings.Contains(text, "HTTP response to HTTPS client"):
 		return cli.Hint(fmt.Errorf("%s has no TLS", s.addr), "write --admin http://"+s.addr)
 	}
-	return cli.Hint(fmt.Errorf("no server answers at %s: %w", s.addr, err),
-		"start it with fairshare serve --admin "+DefaultAddr+", or name the address that it has: --admin ADDR")
+	hint := "name the address that serve --admin has: --admin ADDR"
+	if len(s.sockets) > 0 {
+		hint = "nor at " + strings.Join(s.sockets, " or ") + "; serve prints the address of its socket when it " +
+			"starts: --state DIR names its folder, --admin ADDR another address"
+	}
+	return cli.Hint(fmt.Errorf("no server answers at %s: %w", s.addr, err), hint)
 }
 
 // Get asks for a path of the API and reads the answer into a value.

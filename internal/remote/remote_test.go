@@ -150,7 +150,7 @@ func TestErrorsOfServersHaveHints(t *testing.T) {
 		serve(t, http.NotFoundHandler()): "it is not the admin listener",
 		serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })): "",
 		"unix:" + filepath.Join(t.TempDir(),
-			"none"): "start it with fairshare serve --admin",
+			"none"): "name the address that serve --admin has",
 		"localhost": "it is a host and a port",
 	} {
 		_, err := run(t, addr, "", explain(console.Question{Client: "192.0.2.1"}))

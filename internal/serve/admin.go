@@ -12,6 +12,8 @@ import (
 	"fairshare/internal/cli"
 	"fairshare/internal/console"
 	"fairshare/internal/dashboard"
+	"fairshare/internal/lockfile"
+	"fairshare/internal/setup"
 	"fairshare/internal/traffic"
 )
 
@@ -21,10 +23,16 @@ func (s *server) newConsole() *console.Console {
 		Address: s.address, Reload: s.callReload, Upstream: func() string { return s.runtime.Load().protected() }})
 }
 
+// adminOff is the address for no listener at all.
+const adminOff = "off"
+
+// hasAdmin reports whether operators can ask the server.
+func (s *server) hasAdmin() bool { return s.options.Admin.Addr != adminOff }
+
 // openAdmin listens for operators and their tools, if they have an address.
 func (s *server) openAdmin() (err error) {
 	opts := s.options.Admin
-	if opts.Addr == "" {
+	if opts.Addr == "" || opts.Addr == adminOff {
 		for _, flag := range [][2]string{{"--admin-token-file", opts.TokenFile}, {"--admin-cert", opts.CertFile},
 			{"--admin-key", opts.KeyFile}, {"--admin-client-ca", opts.ClientCAFile}} {
 			if flag[1] != "" {
@@ -42,10 +50,59 @@ func (s *server) openAdmin() (err error) {
 	}
 	opts.Log = s.log
 	s.admin, err = admin.Listen(opts, func(addr string) (net.Listener, error) { return listenOn(addr, "--admin") },
-		admin.Handlers{Metrics: s.metrics.handler(), Ready: s.ready,
-			API:   func(mayAct func(*http.Request) bool) http.Handler { return adminapi.New(s.console, mayAct) },
-			Pages: func(isToken func(string) bool) http.Handler { return dashboard.New(s.console, isToken) }})
+		s.adminHandlers())
 	return err
+}
+
+func (s *server) adminHandlers() admin.Handlers {
+	return admin.Handlers{Metrics: s.metrics.handler(), Ready: s.ready,
+		API:   func(mayAct func(*http.Request) bool) http.Handler { return adminapi.New(s.console, mayAct) },
+		Pages: func(isToken func(string) bool) http.Handler { return dashboard.New(s.console, isToken) }}
+}
+
+// openPrivate listens at the private socket, unless another server has it. first says that the server
+// starts; then a problem is logged.
+func (s *server) openPrivate(first bool) {
+	path := setup.AdminSocket(s.policy.Folder())
+	if path == "" || s.private != nil || !s.hasAdmin() {
+		return
+	}
+	l, err := listenPrivate(path)
+	if err == nil {
+		s.private, err = admin.Listen(admin.Options{Private: true, Log: s.log},
+			func(string) (net.Listener, error) { return l, nil }, s.adminHandlers())
+	}
+	if err != nil && first {
+		s.logLine("warning: no admin socket, so fairshare status, top and explain need --admin: " + cli.OneLine(err))
+	}
+	s.retryPrivate = errors.Is(err, lockfile.ErrHeld)
+}
+
+// servePrivate answers at the private socket until it is closed.
+func (s *server) servePrivate() {
+	if s.private == nil {
+		return
+	}
+	s.serving.Go(func() {
+		if err := s.private.Serve(); err != nil {
+			s.printf("admin socket: %v", err)
+		}
+	})
+}
+
+// takePrivate takes the private socket when the server that had it has ended.
+func (s *server) takePrivate() {
+	if !s.retryPrivate {
+		return
+	}
+	if s.openPrivate(false); s.private != nil {
+		s.printf("admin: %s", s.describePrivate())
+		s.servePrivate()
+	}
+}
+
+func (s *server) describePrivate() string {
+	return addressText(s.private.Addr(), false) + ": for fairshare status, top and explain"
 }
 
 // loadAdminTLS loads the certificates that the options name, and sets TLS.
@@ -70,8 +127,10 @@ func (s *server) loadAdminTLS(opts *admin.Options) (err error) {
 }
 
 func (s *server) closeAdmin() {
-	if s.admin != nil {
-		s.admin.Close()
+	for _, l := range []*admin.Server{s.admin, s.private} {
+		if l != nil {
+			l.Close()
+		}
 	}
 }
 

@@ -74,6 +74,9 @@ func (s *server) introduce() {
 		print("share: %s", rt.sharing())
 	}
 	print("state: %s", s.policy.DescribeState())
+	if s.private != nil {
+		print("admin: %s", s.describePrivate())
+	}
 	if s.admin != nil {
 		print("admin: %s: /metrics, /healthz, /readyz, /api/v1/openapi.json, and / for people",
 			addressText(s.admin.Addr(), s.adminTLS != nil))

@@ -102,8 +102,12 @@ type server struct {
 	console  *console.Console // likewise
 	auth     *authServer      // nil: nobody asks, or http answers questions only
 	admin    *admin.Server    // nil: none
+	private  *admin.Server    // at the socket in the state folder; nil: none
+	serving  sync.WaitGroup   // of private
 	adminTLS *certificates    // nil: admin has no TLS
 	stopping atomic.Bool
+
+	retryPrivate bool // another server has the private socket
 
 	reloads              chan reloadCall
 	settler              *settler // nil: no log is read
@@ -156,15 +160,16 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 	s.logger.Store(s.log)
 	s.proxy = proxy.New(s.proxyConfig(rt))
 	s.sessions = sessions.New(livepolicy.SessionsConfig(file), s.proxy)
-	if opts.Admin.Addr != "" {
+	if s.hasAdmin() {
 		s.metrics = newMetrics(s.figures)
 		s.console = s.newConsole()
 	}
 	s.guard = httpguard.New(rt.Guard, s.guardOptions(rt), s.sessions)
+	cleanup.add(s.closeAdmin)
 	if err := s.openAdmin(); err != nil {
 		return nil, err
 	}
-	cleanup.add(s.closeAdmin)
+	s.openPrivate(true)
 	if err := s.openSettler(); err != nil {
 		return nil, err
 	}
@@ -290,18 +295,20 @@ func (s *server) serve(ctx context.Context) error {
 		defer obtain.Wait()
 		defer stopObtaining()
 	}
-	if s.admin != nil {
-		var admin sync.WaitGroup
+	if s.console != nil {
 		counting, stopCounting := context.WithCancel(ctx)
+		defer s.serving.Wait()
+		defer s.closeAdmin()
 		defer stopCounting()
-		admin.Go(func() { s.console.Run(counting) })
-		admin.Go(func() {
+		s.serving.Go(func() { s.console.Run(counting) })
+		s.servePrivate()
+	}
+	if s.admin != nil {
+		s.serving.Go(func() {
 			if err := s.admin.Serve(); err != nil {
 				s.printf("admin: %v", err)
 			}
 		})
-		defer admin.Wait()
-		defer s.closeAdmin()
 	}
 	stopSettling := s.settler.start()
 	defer stopSettling()
@@ -332,6 +339,7 @@ func (s *server) serve(ctx context.Context) error {
 			}
 		case <-frequent.C:
 			s.refreshCertificates()
+			s.takePrivate()
 			s.printLines(s.policy.FrequentReport())
 		case <-minute.C:
 			s.printLines(s.policy.MinuteReport(ctx))

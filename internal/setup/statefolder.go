@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -30,6 +31,34 @@ func StateFolder(named string) (string, error) {
 			"name one: --state /var/lib/fairshare")
 	}
 	return filepath.Join(home, ".local", "state", "fairshare"), nil
+}
+
+// adminSocket is the name of the socket of a server for its operators.
+const adminSocket = "admin.sock"
+
+// AdminSocket returns where a server with a state folder has its socket for operators: there, or in the
+// runtime directory of its systemd unit. It is "" without both.
+func AdminSocket(state string) string {
+	folder, _, _ := strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":")
+	if folder = cmp.Or(folder, state); folder == "" {
+		return ""
+	}
+	return filepath.Join(folder, adminSocket)
+}
+
+// AdminSockets returns where a command looks for the socket of a server. state is the folder that the
+// user named; "" means that of the user, and those of a unit with the name fairshare.
+func AdminSockets(state string) (all []string) {
+	if state != "" {
+		return []string{filepath.Join(state, adminSocket)}
+	}
+	if folder, err := StateFolder(""); err == nil {
+		all = append(all, filepath.Join(folder, adminSocket))
+	}
+	for _, folder := range []string{"/run/fairshare", "/var/lib/fairshare"} {
+		all = append(all, filepath.Join(folder, adminSocket))
+	}
+	return all
 }
 
 // NeedsStateFolder reports whether a policy file has lists or ranges from URLs,
