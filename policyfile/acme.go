@@ -62,8 +62,8 @@ func readACME(r *reader, n *node, t *TLS) {
 	t.ACME = &d.ACME
 }
 
-// CertificateHosts returns the exact hosts of the policy, in order. A CA can give
-// certificates for them by ACME.
+// CertificateHosts returns the exact hosts of the policy, in order, for which a CA can give certificates by
+// ACME. Sites with a certificate of their own need none.
 func (f *File) CertificateHosts() (hosts []string) {
 	for _, host := range f.servedHosts() {
 		if acmeProblem(host) == "" {
@@ -74,12 +74,15 @@ func (f *File) CertificateHosts() (hosts []string) {
 	return slices.Compact(hosts)
 }
 
+// servedHosts returns the hosts of the policy, but not those of sites with a certificate of their own.
 func (f *File) servedHosts() (hosts []string) {
 	if len(f.Sites) == 0 {
 		return f.Hosts
 	}
 	for i := range f.Sites {
-		hosts = append(hosts, f.Sites[i].Hosts...)
+		if f.Sites[i].Cert == "" {
+			hosts = append(hosts, f.Sites[i].Hosts...)
+		}
 	}
 	return hosts
 }
@@ -106,7 +109,7 @@ func (r *reader) checkACME(got *reading) {
 	}
 	at := find(got.values["tls"], "acme")
 	hosts := r.file.servedHosts()
-	if len(hosts) == 0 {
+	if len(hosts) == 0 && len(r.file.Sites) == 0 {
 		r.fault(at, "hosts: [www.example.org]", "acme: the policy needs hosts or sites: only they get certificates")
 		return
 	}

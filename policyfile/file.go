@@ -113,7 +113,7 @@ type Serve struct {
 }
 
 // TLS names the files of a certificate and its key, and where others come from:
-// see [File.ResolvePath]. At least one of both is there.
+// see [File.ResolvePath]. At least one of both is there, or a site has a certificate of its own.
 type TLS struct {
 	Cert, Key string
 	ACME      *ACME // nil: none

@@ -115,6 +115,9 @@ func (r *reader) checkLog(log string, file *node, name string, others ...string)
 	if tls := r.file.TLS; tls != nil {
 		others = append(others, tls.Cert, tls.Key)
 	}
+	for i := range r.file.Sites {
+		others = append(others, r.file.Sites[i].Cert, r.file.Sites[i].Key)
+	}
 	for _, m := range r.file.references {
 		others = append(others, m.name)
 	}

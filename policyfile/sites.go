@@ -24,6 +24,7 @@ type Site struct {
 	SlowStart time.Duration // how long a recovered upstream gets fewer requests; 0 means DefaultSlowStart
 	Policy    string        // the file of its rules; "" means that they are in the main file
 	DryRun    bool          // its rules refuse nothing
+	Cert, Key string        // files of a certificate for its hosts: see [File.ResolvePath]; "" means File.TLS
 }
 
 // Health says when an upstream of a site is up.
@@ -61,6 +62,21 @@ func siteKeys() []key[siteDraft] {
 		{"policy", func(r *reader, n *node, d *siteDraft) { d.Policy = r.fileName(n, "policy", "") }},
 		{"rules", func(r *reader, n *node, d *siteDraft) {}}, // site reads them: they need its name
 		{"dry_run", func(r *reader, n *node, d *siteDraft) { d.DryRun = r.boolean(n, "dry_run") }},
+		{"tls", readSiteTLS},
+	}
+}
+
+// readSiteTLS reads the certificate of a site.
+func readSiteTLS(r *reader, n *node, d *siteDraft) {
+	got := readMap(r, n, "tls of a site", "{cert: shop.pem, key: shop.key}", []key[siteDraft]{
+		{"cert", func(r *reader, n *node, d *siteDraft) { d.Cert = r.line(n, "cert") }},
+		{"key", func(r *reader, n *node, d *siteDraft) { d.Key = r.line(n, "key") }},
+	}, d)
+	if got != nil && (d.Cert == "" || d.Key == "") {
+		r.missing(n, "", "tls: both cert and key are needed")
+	}
+	if r.file.TLS == nil { // the other sites have no certificate
+		r.file.TLS = &TLS{}
 	}
 }
 

@@ -220,6 +220,7 @@ func TestAdminNeedsItsToken(t *testing.T) {
 			t.Errorf("token %q: /readyz: %d", given, status)
 		}
 	}
+	s.stderr.wait(`(warning: a request to the admin listener had a wrong token; it came from 127.0.0.1)`)
 	if strings.Contains(s.stderr.String(), token) {
 		t.Error("the log contains the token")
 	}

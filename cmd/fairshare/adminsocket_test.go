@@ -39,6 +39,7 @@ func TestAdminSocketByDefault(t *testing.T) {
 		{[]string{"status"}, "203.0.113.9"},
 		{[]string{"top"}, "203.0.113.9"},
 		{[]string{"explain", "203.0.113.9"}, "verdict:"},
+		{[]string{"reload", "--yes"}, "is in force"},
 	} {
 		exit, out, errs := runCommand(t, append(c.args, "--state", state)...)
 		if exit != cli.ExitOK || !strings.Contains(out, c.want) {

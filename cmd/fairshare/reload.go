@@ -14,9 +14,10 @@ type reloadCmd struct {
 }
 
 func (c *reloadCmd) Help() string {
-	return "Asks a running server, which needs serve --admin with a token: shows which rules and settings change, which " +
+	return "Asks a running server: shows which rules and settings change, which " +
 		"of them need a restart, what becomes of counters and bans, and all warnings. Then it asks, and reloads. A " +
-		"policy with a fault changes nothing. Without an admin listener, SIGHUP reloads at once."
+		"policy with a fault changes nothing. At another address than the server's own socket, it needs a token or " +
+		"a client certificate. SIGHUP reloads at once."
 }
 
 // Validate checks the flags for kong.

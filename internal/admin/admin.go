@@ -46,7 +46,9 @@ type Server struct {
 	http     http.Server
 	token    []byte // nil: none is known
 	private  bool
-	mutual   bool   // certificates of clients are verified
+	mutual   bool // certificates of clients are verified
+	guesses  guesses
+	log      *log.Logger
 }
 
 const (
@@ -70,7 +72,8 @@ type Handlers struct {
 
 // Listen begins to listen, but answers nothing yet: see Serve. listen opens an address. Errors have hints.
 func Listen(opts Options, listen func(addr string) (net.Listener, error), handlers Handlers) (*Server, error) {
-	s := &Server{private: opts.Private, mutual: opts.TLS != nil && opts.TLS.ClientAuth >= tls.VerifyClientCertIfGiven}
+	s := &Server{private: opts.Private, log: opts.Log,
+		mutual: opts.TLS != nil && opts.TLS.ClientAuth >= tls.VerifyClientCertIfGiven}
 	if opts.TokenFile != "" {
 		token, err := readToken(opts.TokenFile)
 		if err != nil {
@@ -171,6 +174,9 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !(ok && s.isToken(given)) && !s.hasCertificate(r) {
+			if ok && s.token != nil {
+				s.guesses.note(s.log, r, time.Now())
+			}
 			w.Header().Set("WWW-Authenticate", `Bearer realm="fairshare"`)
 			text := "the token is missing or wrong: Authorization: Bearer TOKEN"
 			if s.mutual {

@@ -146,6 +146,7 @@ func (s *server) warnings(rt *runtime) (all []string) {
 				"%d connections may need %d open files, and the limit is %d: new clients may have to wait; raise the limit or lower bounds: {connections}",
 				bounds.Filled().Connections, needed, allowed))
 	}
+	all = append(all, s.certs.Load().uncovered(rt.File)...)
 	return append(all, s.certificateWarnings(time.Now())...)
 }
 
@@ -155,10 +156,9 @@ const renewBefore = 7 * 24 * time.Hour
 
 // allCertificates returns those of the site and of the admin listener, as far as they have any.
 func (s *server) allCertificates() (all []*certificates) {
-	for _, certs := range []*certificates{s.certs.Load(), s.adminTLS} {
-		if certs != nil {
-			all = append(all, certs)
-		}
+	s.certs.Load().each(func(certs *certificates) { all = append(all, certs) })
+	if s.adminTLS != nil {
+		all = append(all, s.adminTLS)
 	}
 	return all
 }

@@ -90,7 +90,7 @@ func TestWarningOfAnEndingCertificate(t *testing.T) {
 		{30 * 24 * time.Hour, ""}} {
 		s, certs := &server{listener: l, policy: policy}, &certificates{certFile: "site.pem"}
 		certs.current.Store(&tls.Certificate{Leaf: &x509.Certificate{NotAfter: time.Now().Add(test.until)}})
-		s.certs.Store(certs)
+		s.certs.Store(&siteCertificates{others: certs})
 		got := s.warnings(&runtime{Runtime: &livepolicy.Runtime{File: &policyfile.File{}}})
 		if (len(got) > 0) != (test.want != "") || len(got) > 0 && !strings.Contains(got[0], test.want) {
 			t.Errorf("%v: %q", test.until, got)

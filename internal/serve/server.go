@@ -81,9 +81,9 @@ func Run(ctx context.Context, opts Options) error {
 // A server protects one upstream.
 type server struct {
 	options Options
-	runtime atomic.Pointer[runtime]      // of the policy in force
-	certs   atomic.Pointer[certificates] // nil without a certificate in files
-	acme    *acmecerts.Set               // nil without TLS
+	runtime atomic.Pointer[runtime]          // of the policy in force
+	certs   atomic.Pointer[siteCertificates] // nil without TLS
+	acme    *acmecerts.Set                   // nil without TLS
 	policy  *livepolicy.Policy
 	journal *journal.Journal
 	access  *journal.AccessLog
