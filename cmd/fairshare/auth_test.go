@@ -6,17 +6,19 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -25,29 +27,59 @@ import (
 
 // An authFront is a server of deploy/forward-auth.
 type authFront struct {
-	name  string
-	start func(t *testing.T, auth, site, log string) (listen string)
+	name   string
+	logs   bool // it writes a log for --settle-from
+	closed int  // the status of requests without an answer, if it fails closed
+	start  func(t *testing.T, to authTest) (front runningFront)
+}
+
+// An authTest is what a server of deploy/forward-auth is started with.
+type authTest struct {
+	auth, site string // addresses
+	log        string // for --settle-from
+	closed     bool   // without an answer from auth, requests are refused: as the comments in the files say
+}
+
+// A runningFront is a server of deploy/forward-auth that runs.
+type runningFront struct {
+	listen string
+	reopen func() // opens the log again, after it was renamed; nil: it cannot
+}
+
+// changes adds those that make a server fail closed.
+func (to *authTest) changes(all, closed map[string]string) map[string]string {
+	if to.closed {
+		maps.Copy(all, closed)
+	}
+	return all
 }
 
 var authFronts = []authFront{
-	{"nginx", func(t *testing.T, auth, site, log string) string {
-		listen, _ := startAuthNginx(t, auth, site, log, nil)
-		return listen
+	{"nginx", true, 500, func(t *testing.T, to authTest) runningFront {
+		listen, nginx := startAuthNginx(t, to.auth, to.site, to.log, to.changes(map[string]string{},
+			map[string]string{"		proxy_intercept_errors on;\n		error_page 502 504 = @fairshare_down;\n": ""}))
+		return runningFront{listen, func() { nginx.Signal(syscall.SIGUSR1) }}
 	}},
-	{"caddy", func(t *testing.T, auth, site, log string) string {
+	{"caddy", true, 502, func(t *testing.T, to authTest) runningFront {
 		listen := freeAddr(t)
 		_, port, _ := strings.Cut(listen, ":")
-		config := deployed(t, map[string]string{"127.0.0.1:9180": auth, "127.0.0.1:3000": site,
-			"/var/log/caddy/fairshare.log": log,
+		config := deployed(t, to.changes(map[string]string{"127.0.0.1:9180": to.auth, "127.0.0.1:3000": to.site,
+			"/var/log/caddy/fairshare.log": to.log,
 			"\nshop.example {": "\n{\nadmin off\nauto_https off\nhttp_port " + port +
-				"\ndefault_bind 127.0.0.1\n}\nhttp://shop.example {"}, "forward-auth/Caddyfile")
+				"\ndefault_bind 127.0.0.1\n}\nhttp://shop.example {"}, map[string]string{
+			"	handle_errors {\n		@down expression `{http.error.status_code} in [502, 503, 504]`\n" +
+				"		reverse_proxy @down 127.0.0.1:3000\n	}\n": ""}), "forward-auth/Caddyfile")
 		startServer(t, syscall.SIGTERM, []string{need(t, "caddy", "caddy"), "run", "--adapter", "caddyfile", "--config",
 			writeFile(t, "Caddyfile", config)}, listen)
-		return listen
+		return runningFront{listen: listen}
 	}},
-	{"ingress-nginx", func(t *testing.T, auth, site, _ string) string {
+	{"ingress-nginx", false, 500, func(t *testing.T, to authTest) runningFront {
 		listen := freeAddr(t)
-		notes, _ := kubernetes(t, auth)
+		notes, _ := kubernetes(t, to.auth)
+		if to.closed {
+			notes["auth-snippet"] = strings.Replace(notes["auth-snippet"],
+				"proxy_intercept_errors on;\nerror_page 502 504 = @fairshare_down;\n", "", 1)
+		}
 		// What the controller makes of the annotations.
 		startNginxWith(t, fmt.Sprintf(`
 access_log off;
@@ -80,29 +112,128 @@ server {
 	}
 }
 `, listen, notes["server-snippet"], notes["auth-url"], notes["auth-snippet"], notes["configuration-snippet"],
-			site), listen)
-		return listen
+			to.site), listen)
+		return runningFront{listen: listen}
 	}},
-	{"haproxy", func(t *testing.T, auth, site, _ string) string {
+	{"haproxy", true, 503, func(t *testing.T, to authTest) runningFront {
 		listen := freeAddr(t)
-		script := authScript(t, auth)
-		config := deployed(t, map[string]string{"127.0.0.1:3000": site, "/etc/haproxy/fairshare.lua": script,
+		script := authScript(t, to)
+		socket, reopen := startSyslog(t, to.log)
+		config := deployed(t, map[string]string{"127.0.0.1:3000": to.site, "/etc/haproxy/fairshare.lua": script,
+			"log /dev/log": "log " + socket,
 			":443 ssl crt /etc/haproxy/shop.example.pem alpn h2,http/1.1": listen}, "forward-auth/haproxy.cfg")
 		startServer(t, syscall.SIGTERM, []string{need(t, "haproxy", "haproxy"), "-db", "-f",
 			writeFile(t, "haproxy.cfg", config)}, listen)
-		return listen
+		return runningFront{listen, reopen}
 	}},
-	{"apache", func(t *testing.T, auth, site, _ string) string {
+	{"apache", true, 503, func(t *testing.T, to authTest) runningFront {
 		needFile(t, "/usr/share/lua/5.3/socket.lua", "lua-socket")
 		listen := freeAddr(t)
-		script := authScript(t, auth)
-		config := deployed(t, map[string]string{"127.0.0.1:3000": site, "*:443": listen, "SSLEngine on": "",
+		script := authScript(t, to)
+		config := deployed(t, map[string]string{"127.0.0.1:3000": to.site,
+			"/var/log/apache2/fairshare.log": to.log, "*:443": listen, "SSLEngine on": "",
 			"SSLCertificateFile /etc/letsencrypt/live/shop.example/fullchain.pem":  "",
 			"SSLCertificateKeyFile /etc/letsencrypt/live/shop.example/privkey.pem": "",
 			"/etc/apache2/fairshare.lua":                                           script}, "forward-auth/apache.conf")
-		startServer(t, syscall.SIGTERM, apacheWith(t, listen, config, "lua"), listen)
-		return listen
+		apache := startServer(t, syscall.SIGTERM, apacheWith(t, listen, config, "lua"), listen)
+		return runningFront{listen, func() { apache.Signal(syscall.SIGUSR1) }}
 	}},
+	{"traefik", true, 500, func(t *testing.T, to authTest) runningFront {
+		program := os.Getenv("FAIRSHARE_TRAEFIK")
+		if program == "" {
+			t.Skip("FAIRSHARE_TRAEFIK=PROGRAM runs this test with a real Traefik 3")
+		}
+		listen, services := freeAddr(t), composed(t)
+		args := []string{program, "--entrypoints.web.address=" + listen}
+		for _, flag := range services["traefik"].Command {
+			if strings.HasPrefix(flag, "--accesslog") {
+				args = append(args, strings.Replace(flag, "/var/log/traefik/access.log", to.log, 1))
+			}
+		}
+		const label = "traefik.http.middlewares.fairshare.forwardauth."
+		labels := services["fairshare"].Labels
+		config := fmt.Sprintf("http:\n  middlewares: {fairshare: {forwardAuth: {address: %q, authResponseHeaders: [%s]}}}\n"+
+			"  routers: {site: {rule: %q, middlewares: [%s], service: site}}\n"+
+			"  services: {site: {loadBalancer: {servers: [{url: %q}]}}}\n",
+			strings.Replace(labels[label+"address"], "fairshare:9180", to.auth, 1), labels[label+"authresponseheaders"],
+			services["site"].Labels["traefik.http.routers.site.rule"],
+			services["site"].Labels["traefik.http.routers.site.middlewares"], "http://"+to.site)
+		args = append(args, "--providers.file.filename="+writeFile(t, "dynamic.yaml", config))
+		traefik := startServer(t, syscall.SIGTERM, args, listen)
+		for { // it listens before it knows its routes
+			req, _ := http.NewRequest("GET", "http://"+listen+"/traefik-has-started", nil)
+			req.Host = "shop.example"
+			resp, err := clientAt(t, "127.0.0.99").Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if string(body) != "404 page not found\n" {
+				return runningFront{listen, func() { traefik.Signal(syscall.SIGUSR1) }}
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}},
+}
+
+// A composeService is a service of a Compose file.
+type composeService struct {
+	Command []string
+	Labels  map[string]string
+}
+
+// composed returns the services of deploy/forward-auth/compose.yaml.
+func composed(t *testing.T) map[string]composeService {
+	var compose struct{ Services map[string]composeService }
+	if err := yaml.Unmarshal([]byte(deployed(t, nil, "forward-auth/compose.yaml")), &compose); err != nil {
+		t.Fatal(err)
+	}
+	return compose.Services
+}
+
+// startSyslog writes what comes to a socket into a log, as rsyslog does.
+func startSyslog(t *testing.T, log string) (socket string, reopen func()) {
+	socket = filepath.Join(shortDir(t), "log")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() *os.File {
+		file, err := os.OpenFile(log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Error(err)
+		}
+		return file
+	}
+	file := open()
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	running.Go(func() {
+		message := make([]byte, 64<<10)
+		for {
+			n, err := conn.Read(message)
+			if err != nil {
+				return
+			}
+			text := string(message[:n]) // <134>Nov 23 20:00:00 haproxy-fairshare[17]: {…}
+			text = text[strings.IndexByte(text, '>')+1:]
+			mu.Lock()
+			fmt.Fprintln(file, strings.TrimSpace(text[:15]+" front"+text[15:]))
+			mu.Unlock()
+		}
+	})
+	t.Cleanup(func() {
+		conn.Close()
+		running.Wait()
+		file.Close()
+	})
+	return socket, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		file.Close()
+		file = open()
+	}
 }
 
 // kubernetes returns the annotations of the Ingress in deploy/forward-auth/kubernetes.yaml, with that address of
@@ -136,24 +267,23 @@ func TestForwardAuthInContainers(t *testing.T) {
 	if _, err := policyfile.Parse("fairshare.yaml", []byte(data["fairshare.yaml"])); err != nil {
 		t.Error(err)
 	}
-	var compose struct {
-		Services map[string]struct{ Labels map[string]string }
-	}
-	if err := yaml.Unmarshal([]byte(deployed(t, nil, "forward-auth/compose.yaml")), &compose); err != nil {
-		t.Fatal(err)
-	}
-	address := compose.Services["fairshare"].Labels["traefik.http.middlewares.fairshare.forwardauth.address"]
+	services := composed(t)
+	address := services["fairshare"].Labels["traefik.http.middlewares.fairshare.forwardauth.address"]
 	if address != "http://fairshare:9180/traefik" ||
-		compose.Services["site"].Labels["traefik.http.routers.site.middlewares"] != "fairshare" {
-		t.Errorf("%+v", compose)
+		services["site"].Labels["traefik.http.routers.site.middlewares"] != "fairshare" {
+		t.Errorf("%+v", services)
+	}
+	if !slices.Contains(services["traefik"].Command, "--accesslog.filepath="+services["fairshare"].Command[8]) {
+		t.Error("fairshare does not read the log that Traefik writes")
 	}
 }
 
-// authScript writes the Lua script of deploy/forward-auth for that address of fairshare auth.
-func authScript(t *testing.T, auth string) (path string) {
-	host, port, _ := strings.Cut(auth, ":")
-	return writeFile(t, "fairshare.lua", deployed(t, map[string]string{
-		`"127.0.0.1", 9180`: fmt.Sprintf("%q, %s", host, port)}, "forward-auth/fairshare.lua"))
+// authScript writes the Lua script of deploy/forward-auth.
+func authScript(t *testing.T, to authTest) (path string) {
+	host, port, _ := strings.Cut(to.auth, ":")
+	return writeFile(t, "fairshare.lua", deployed(t, to.changes(map[string]string{
+		`"127.0.0.1", 9180`: fmt.Sprintf("%q, %s", host, port)}, map[string]string{
+		"fail_open = true": "fail_open = false"}), "forward-auth/fairshare.lua"))
 }
 
 // startAuthNginx runs nginx with its configuration in deploy/forward-auth, and more changes to it.
@@ -315,10 +445,15 @@ func TestForwardAuthAnswersAsServe(t *testing.T) {
 	}
 	for _, j := range judges {
 		t.Run(j.name, func(t *testing.T) {
-			listen := j.front.start(t, j.start(t).addr, at, filepath.Join(t.TempDir(), "x.log"))
+			listen := j.front.start(t, authTest{auth: j.start(t).addr, site: at,
+				log: filepath.Join(t.TempDir(), "x.log")}).listen
 			for i, ask := range sequence {
-				if got := ask.send(t, clients[ask.client], listen); got != want[i] {
-					t.Errorf("%d: %+.100v\n got %s\nwant %s", i, ask, got, want[i])
+				want := want[i]
+				if j.name == "traefik" { // it cleans paths itself
+					want = strings.Replace(want, "/x//y/../z", "/x/z", 1)
+				}
+				if got := ask.send(t, clients[ask.client], listen); got != want {
+					t.Errorf("%d: %+.100v\n got %s\nwant %s", i, ask, got, want)
 				}
 			}
 			passes := authAsk{"127.0.0.6", "GET", "/forbidden", "curl", "*/*", ""}
@@ -329,66 +464,104 @@ func TestForwardAuthAnswersAsServe(t *testing.T) {
 	}
 }
 
-// While fairshare is stopped or gone, the shipped configurations let requests pass.
-func TestForwardAuthFailsOpen(t *testing.T) {
+// statusesFrom sends GET /x over connections of clients at these addresses, each so many times, and returns how
+// often each status came; 0 is for requests without an answer.
+func statusesFrom(t *testing.T, listen string, each int, during func(), addrs ...string) map[int]int {
+	var mu sync.Mutex
+	counts := map[int]int{}
+	var all sync.WaitGroup
+	for _, addr := range addrs {
+		client := clientAt(t, addr)
+		all.Go(func() {
+			for range each {
+				req, _ := http.NewRequest("GET", "http://"+listen+"/x", nil)
+				req.Host = "shop.example"
+				status := 0
+				if resp, err := client.Do(req); err == nil {
+					io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+					status = resp.StatusCode
+				}
+				mu.Lock()
+				counts[status]++
+				mu.Unlock()
+			}
+		})
+	}
+	during()
+	all.Wait()
+	return counts
+}
+
+func fourTimes(addr string) []string { return []string{addr, addr, addr, addr} }
+
+// Under load over connections that are kept, exactly the requests pass that a limit allows, as with serve.
+func TestForwardAuthUnderLoad(t *testing.T) {
 	t.Parallel()
 	site := authSite(t)
 	for _, front := range authFronts {
 		t.Run(front.name, func(t *testing.T) {
-			auth := startAuth(t, "rules: [{name: none, match: {path: /x}, limit: {requests: 0, per: 1h}}]\n")
-			listen := front.start(t, auth.addr, strings.TrimPrefix(site.URL, "http://"),
-				filepath.Join(t.TempDir(), "x.log"))
-			// load sends requests over four connections, and returns the statuses.
-			load := func(each int, during func()) (passed, refused, other int64) {
-				var counts [3]atomic.Int64
-				var all sync.WaitGroup
-				for range 4 {
-					client := clientAt(t, "127.0.0.2")
-					all.Go(func() {
-						for range each {
-							req, _ := http.NewRequest("GET", "http://"+listen+"/x", nil)
-							req.Host = "shop.example"
-							resp, err := client.Do(req)
-							if err != nil {
-								counts[2].Add(1)
-								continue
-							}
-							io.Copy(io.Discard, resp.Body)
-							resp.Body.Close()
-							switch resp.StatusCode {
-							case 200:
-								counts[0].Add(1)
-							case 429:
-								counts[1].Add(1)
-							default:
-								counts[2].Add(1)
-							}
-						}
-					})
-				}
-				during()
-				all.Wait()
-				return counts[0].Load(), counts[1].Load(), counts[2].Load()
-			}
-			if passed, refused, other := load(50, func() {}); passed != 0 || other != 0 {
-				t.Errorf("running: %d passed, %d refused, %d neither", passed, refused, other)
-			}
-			auth.Process.Signal(syscall.SIGSTOP)
-			var status syscall.WaitStatus // the signal takes effect later
-			_, err := syscall.Wait4(auth.Process.Pid, &status, syscall.WUNTRACED, nil)
-			if err != nil || !status.Stopped() {
-				t.Fatalf("not stopped: %v, %v", status, err)
-			}
-			if passed, refused, other := load(2, func() {}); refused != 0 || other != 0 {
-				t.Errorf("stopped: %d passed, %d refused, %d neither", passed, refused, other)
-			}
-			auth.Process.Signal(syscall.SIGCONT)
-			if passed, refused, other := load(100, func() { auth.Process.Kill() }); other != 0 {
-				t.Errorf("killed under load: %d passed, %d refused, %d neither", passed, refused, other)
-			}
-			if passed, refused, other := load(10, func() {}); refused != 0 || other != 0 {
-				t.Errorf("gone: %d passed, %d refused, %d neither", passed, refused, other)
+			auth := startAuth(t, "rules: [{name: many, limit: {requests: 150, per: 1h, algorithm: quiet}}]\n")
+			listen := front.start(t, authTest{auth: auth.addr, site: strings.TrimPrefix(site.URL, "http://"),
+				log: filepath.Join(t.TempDir(), "x.log"), closed: true}).listen
+			got := statusesFrom(t, listen, 50, func() {}, append(fourTimes("127.0.0.2"), fourTimes("127.0.0.3")...)...)
+			slow := got[front.closed] + got[504] // of a machine that is too busy to answer in time
+			if got[200]+got[429]+slow != 400 || got[200] > 300 || got[200] < 300-slow || got[429] < 100-slow {
+				t.Errorf("got %v, want 300 that pass and 100 refused", got)
 			}
 		})
+	}
+}
+
+// While fairshare is stopped or gone, the shipped configurations let requests pass. With the changes that their
+// comments name, no request passes.
+func TestForwardAuthFailsOpenOrClosed(t *testing.T) {
+	t.Parallel()
+	site := authSite(t)
+	for _, front := range authFronts {
+		for _, closed := range []bool{false, true} {
+			name, down := front.name+", open", 200
+			if !closed && front.name == "traefik" {
+				continue // it has no setting for that
+			}
+			if closed {
+				name, down = front.name+", closed", front.closed
+			}
+			t.Run(name, func(t *testing.T) {
+				auth := startAuth(t, "rules: [{name: none, match: {path: /x}, limit: {requests: 0, per: 1h}}]\n")
+				listen := front.start(t, authTest{auth: auth.addr, site: strings.TrimPrefix(site.URL, "http://"),
+					log: filepath.Join(t.TempDir(), "x.log"), closed: closed}).listen
+				load := func(each int, during func()) map[int]int {
+					return statusesFrom(t, listen, each, during, fourTimes("127.0.0.2")...)
+				}
+				expect := func(when string, got map[int]int, statuses ...int) {
+					t.Helper()
+					for status := range got {
+						if !slices.Contains(statuses, status) {
+							t.Errorf("%s: got %v, want only %v", when, got, statuses)
+						}
+					}
+				}
+				running := load(50, func() {})
+				expect("running", running, 429, down) // a busy machine may not answer in time
+				if running[429] < 100 {
+					t.Errorf("running: got %v, want 429", running)
+				}
+				auth.Process.Signal(syscall.SIGSTOP)
+				var status syscall.WaitStatus // the signal takes effect later
+				_, err := syscall.Wait4(auth.Process.Pid, &status, syscall.WUNTRACED, nil)
+				if err != nil || !status.Stopped() {
+					t.Fatalf("not stopped: %v, %v", status, err)
+				}
+				stopped := []int{down}
+				if down == 502 { // Caddy says what has failed
+					stopped = append(stopped, 504)
+				}
+				expect("stopped", load(2, func() {}), stopped...)
+				auth.Process.Signal(syscall.SIGCONT)
+				expect("killed under load", load(100, func() { auth.Process.Kill() }), 429, down)
+				expect("gone", load(10, func() {}), down)
+			})
+		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -32,9 +31,10 @@ rules:
     refund: 410
 `
 
-func settledSite(t *testing.T) string {
+// settledSite returns the address of a site that gets no references, unless it is behind Traefik.
+func settledSite(t *testing.T, front string) string {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if got := r.Header.Get("Fairshare-Reference"); got != "" && got != forgedReference {
+		if got := r.Header.Get("Fairshare-Reference"); front != "traefik" && got != "" && got != forgedReference {
 			t.Errorf("the site got the reference %q", got)
 		}
 		switch {
@@ -62,8 +62,12 @@ func getSettled(t *testing.T, client *http.Client, listen, path string) int {
 	req.Host = "shop.example"
 	req.Header.Set("Fairshare-Reference", forgedReference)
 	resp, err := client.Do(req)
+	if err != nil { // Apache may close a connection that is not in use just when a request comes
+		resp, err = client.Do(req)
+	}
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return 0
 	}
 	defer resp.Body.Close()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
@@ -80,7 +84,7 @@ func getSettled(t *testing.T, client *http.Client, listen, path string) int {
 // With --settle-from, limits of errors and bytes and refunds work as in serve.
 func TestForwardAuthSettlesFromTheLog(t *testing.T) {
 	t.Parallel()
-	site := settledSite(t)
+	site := settledSite(t, "serve")
 	direct := startServe(t, strings.Replace(settledPolicy, "rules:", "clients: {trusted_proxies: []}\nrules:", 1),
 		"--upstream", "http://"+site)
 	// sequence returns the statuses of requests, each sent after the one before was settled.
@@ -110,11 +114,14 @@ func TestForwardAuthSettlesFromTheLog(t *testing.T) {
 		strings.Contains(want, "127.0.0.4 refused") {
 		t.Fatalf("serve:\n%s", want)
 	}
-	for _, front := range authFronts[:2] { // nginx and Caddy
+	for _, front := range authFronts {
+		if !front.logs {
+			continue
+		}
 		t.Run(front.name, func(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "fairshare.log")
 			auth := startAuth(t, settledPolicy, "--settle-from", log)
-			listen := front.start(t, auth.addr, site, log)
+			listen := front.start(t, authTest{auth: auth.addr, site: settledSite(t, front.name), log: log}).listen
 			size := int64(0)
 			got := strings.Join(sequence(t, listen, func() {
 				for range 50 { // a request that was refused has no line behind nginx
@@ -136,11 +143,21 @@ func TestForwardAuthSettlesFromTheLog(t *testing.T) {
 // A client that scans is refused after its errors, although the log is rotated. Other requests do not count.
 func TestForwardAuthSettlesWhileTheLogIsRotated(t *testing.T) {
 	t.Parallel()
-	site := settledSite(t)
+	for _, front := range authFronts {
+		if !front.logs || front.name == "caddy" { // Caddy rotates its logs itself
+			continue
+		}
+		t.Run(front.name, func(t *testing.T) { testRotatedLog(t, front) })
+	}
+}
+
+func testRotatedLog(t *testing.T, front authFront) {
+	site := settledSite(t, front.name)
 	log := filepath.Join(t.TempDir(), "fairshare.log")
 	policy := "rules:\n- {name: errors, limit: {errors: 100, per: 1h, by: addr, statuses: [404]}}\n"
 	auth := startAuth(t, policy, "--settle-from", log)
-	listen, nginx := startAuthNginx(t, auth.addr, site, log, nil)
+	running := front.start(t, authTest{auth: auth.addr, site: site, log: log})
+	listen := running.listen
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	passed := map[string]int{}
@@ -170,7 +187,12 @@ func TestForwardAuthSettlesWhileTheLogIsRotated(t *testing.T) {
 		if err := os.Rename(log, fmt.Sprintf("%s.%d", log, i)); err != nil {
 			t.Error(err)
 		}
-		nginx.Signal(syscall.SIGUSR1)
+		running.reopen()
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Stat(log); err == nil {
+				break
+			}
+		}
 	}
 	all.Wait()
 	for addr, n := range passed {
@@ -183,7 +205,7 @@ func TestForwardAuthSettlesWhileTheLogIsRotated(t *testing.T) {
 // nginx asks again after an internal redirect. Such a request counts once.
 func TestForwardAuthCountsInternalRedirectsOnce(t *testing.T) {
 	t.Parallel()
-	site := settledSite(t)
+	site := settledSite(t, "nginx")
 	log := filepath.Join(t.TempDir(), "fairshare.log")
 	auth := startAuth(t, "rules: [{name: three, limit: {requests: 3, per: 1h, algorithm: quiet}}]\n", "--settle-from", log)
 	listen, _ := startAuthNginx(t, auth.addr, site, log,

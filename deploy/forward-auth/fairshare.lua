@@ -13,7 +13,7 @@ local own = {
 	["upgrade"] = true, ["host"] = true, ["fairshare-answer"] = true, ["x-original-method"] = true,
 	["x-original-uri"] = true, ["x-original-url"] = true, ["x-forwarded-method"] = true,
 	["x-forwarded-uri"] = true, ["x-forwarded-host"] = true, ["x-forwarded-for"] = true,
-	["x-forwarded-proto"] = true,
+	["x-forwarded-proto"] = true, ["fairshare-reference"] = true,
 }
 
 -- answer reads the answer: a table with its status, headers and body, or nil.
@@ -49,8 +49,8 @@ local function answer(socket)
 	return got
 end
 
--- ask returns what the client gets, or nil if its request may pass. headers are
--- lines; socket is not connected yet.
+-- ask returns what the client gets, or nil if its request may pass, and then its
+-- reference for the log. headers are lines; socket is not connected yet.
 local function ask(socket, method, target, host, client, tls, headers)
 	local question = {
 		"GET /caddy HTTP/1.0", "Host: " .. host, "X-Forwarded-Method: " .. method,
@@ -67,8 +67,10 @@ local function ask(socket, method, target, host, client, tls, headers)
 	if not got and not fail_open then
 		got = {status = 503, headers = {["Retry-After"] = {"5"}}, body = "Please try again soon.\n"}
 	end
-	if not got or got.status == 204 then
+	if not got then
 		return nil
+	elseif got.status == 204 then
+		return nil, (got.headers["Fairshare-Reference"] or {})[1]
 	end
 	if method == "HEAD" then
 		got.body = ""
@@ -84,8 +86,11 @@ if core then -- HAProxy: http-request lua.fairshare
 				headers[#headers + 1] = name .. ": " .. value
 			end
 		end
-		local got = ask(core.tcp(), txn.sf:method(), txn.sf:pathq(), txn.sf:req_fhdr("host"), txn.sf:src(),
+		local got, reference = ask(core.tcp(), txn.sf:method(), txn.sf:pathq(), txn.sf:req_fhdr("host"), txn.sf:src(),
 			txn.sf:ssl_fc() == "1", headers)
+		if reference then
+			txn:set_var("txn.fairshare_reference", reference)
+		end
 		if not got then
 			return
 		end
@@ -116,7 +121,10 @@ function check(r)
 		end
 	end
 	local host = r.headers_in["Host"] or r.hostname or ""
-	local got = ask(luasocket.tcp(), r.method, r.unparsed_uri, host, r.useragent_ip, r.is_https, headers)
+	local got, reference = ask(luasocket.tcp(), r.method, r.unparsed_uri, host, r.useragent_ip, r.is_https, headers)
+	if reference then
+		r.notes["fairshare_reference"] = reference
+	end
 	if not got then
 		return apache2.DECLINED
 	end

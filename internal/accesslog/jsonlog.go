@@ -173,7 +173,7 @@ func (traefikParser) parse(line []byte, e *Entry, w *worker) string {
 	if !ok {
 		return reasonJSON
 	}
-	r := record{unit: time.Nanosecond}
+	r := record{unit: time.Nanosecond, upstreamUnit: time.Nanosecond}
 	for key, value, ok := o.next(); ok; key, value, ok = o.next() {
 		switch string(key) {
 		case "StartUTC":
@@ -236,6 +236,8 @@ func (r *record) header(name, value []byte) {
 		r.put(factCookie, 0, value)
 	case isName(name, "x-forwarded-for"):
 		r.put(factForwarded, 0, value)
+	case isName(name, "fairshare-reference"):
+		r.put(factReference, 0, value)
 	}
 }
 
@@ -247,7 +249,7 @@ func (azureParser) parse(line []byte, e *Entry, w *worker) string {
 	if !ok {
 		return reasonJSON
 	}
-	r := record{unit: time.Second}
+	r := record{unit: time.Second, upstreamUnit: time.Second}
 	var properties []byte
 	for key, value, ok := o.next(); ok; key, value, ok = o.next() {
 		switch string(key) {
@@ -328,10 +330,20 @@ func (p flatJSONParser) parse(line []byte, e *Entry, w *worker) string {
 		if !known || len(value) == 0 || value[0] == '{' || value[0] == '[' {
 			continue
 		}
-		if (n.fact == factDuration || n.fact == factUpstream) && n.rank > 0 && bytes.IndexByte(value, '.') < 0 {
+		unit := unitOf(name)
+		if (n.fact == factDuration || n.fact == factUpstream) && n.rank > 0 && unit == 0 &&
+			bytes.IndexByte(value, '.') < 0 {
 			continue // a whole number with an unknown unit
 		}
-		r.put(n.fact, n.rank, value)
+		if !r.put(n.fact, n.rank, value) {
+			continue
+		}
+		switch n.fact {
+		case factDuration:
+			r.unit = unit
+		case factUpstream:
+			r.upstreamUnit = unit
+		}
 	}
 	switch {
 	case !o.whole:
@@ -341,6 +353,17 @@ func (p flatJSONParser) parse(line []byte, e *Entry, w *worker) string {
 	}
 	e.Cookie = str(w.arena[cookies:])
 	return r.fill(e, w, codedJSON)
+}
+
+// unitOf returns the unit that ends the name of a duration; 0 if there is none.
+func unitOf(name []byte) time.Duration {
+	switch {
+	case bytes.HasSuffix(name, []byte("_ms")):
+		return time.Millisecond
+	case bytes.HasSuffix(name, []byte("_us")):
+		return time.Microsecond
+	}
+	return 0
 }
 
 // maxName is the longest name of a member that is read.
@@ -383,10 +406,12 @@ var flatNames = ranked(map[fact][]string{
 	factStatus:    {"status", "status_code", "response_status", "response_code", "http_status", "code", "response"},
 	factBytes: {"body_bytes_sent", "bytes_sent", "bytes", "size", "body_bytes", "response_size", "length",
 		"bytes_out"},
-	factDuration: {"request_time", "duration", "response_time", "rt", "elapsed", "request_duration"},
-	factUpstream: {"upstream_response_time", "upstream_time", "upstream_duration", "urt"},
-	factCPU:      {"cpu_time"},
-	factTiming:   {"upstream_http_server_timing", "sent_http_server_timing", "server_timing"},
+	factDuration: {"request_time", "duration", "response_time", "rt", "elapsed", "request_duration",
+		"request_time_ms", "request_time_us"},
+	factUpstream: {"upstream_response_time", "upstream_time", "upstream_duration", "urt",
+		"upstream_response_time_ms", "upstream_response_time_us"},
+	factCPU:    {"cpu_time"},
+	factTiming: {"upstream_http_server_timing", "sent_http_server_timing", "server_timing"},
 
 	factReference: {"fairshare_reference"},
 })

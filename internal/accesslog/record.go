@@ -50,7 +50,9 @@ type record struct {
 	raw  [nFacts][]byte
 	rank [nFacts]uint8 // rank of the name of each fact; the lowest wins
 	have uint32        // facts whose raw is set
-	unit time.Duration // of factDuration; 0 means as jsonSeconds reads it
+
+	// The units of factDuration and factUpstream; 0 means as jsonSeconds reads them.
+	unit, upstreamUnit time.Duration
 }
 
 // put sets a fact unless a name with a lower rank has set it.
@@ -181,12 +183,12 @@ func (r *record) fill(e *Entry, w *worker, c coding) string {
 		e.Has |= HasDuration
 	}
 	if r.has(factUpstream) {
-		e.setUpstream(plain(factUpstream), r.unit)
+		e.setUpstream(plain(factUpstream), r.upstreamUnit)
 	}
 	if r.has(factTiming) {
 		w.setTiming(e, r.text(w, factTiming, c))
 	}
-	if r.has(factReference) {
+	if r.has(factReference) && !isAbsent(plain(factReference)) {
 		e.Reference = r.text(w, factReference, c)
 	}
 	if r.has(factCPU) {
