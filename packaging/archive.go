@@ -5,9 +5,12 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 )
@@ -28,6 +31,40 @@ func commonFiles(root string) (files []file, err error) {
 			return nil, err
 		}
 		files = append(files, file{name: name, text: text, mode: 0o644})
+	}
+	return files, nil
+}
+
+// manualFiles returns the man pages and the completions of shells. The program prints them, built for this machine.
+func manualFiles(root, work string) (files []file, err error) {
+	p, err := build(root, work, runtime.GOOS, runtime.GOARCH)
+	if err != nil {
+		return nil, err
+	}
+	folder := filepath.Join(work, "man")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return nil, err
+	}
+	if out, err := exec.Command(p.path, "man", "--dir", folder).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("fairshare man: %w: %s", err, out)
+	}
+	pages, err := os.ReadDir(folder) // sorted
+	if err != nil {
+		return nil, err
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(filepath.Join(folder, page.Name()))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{name: "man/" + page.Name(), text: text, mode: 0o644})
+	}
+	for _, script := range [][2]string{{"bash", "fairshare.bash"}, {"zsh", "_fairshare"}, {"fish", "fairshare.fish"}} {
+		text, err := exec.Command(p.path, "completion", script[0]).Output()
+		if err != nil {
+			return nil, fmt.Errorf("fairshare completion %s: %w", script[0], err)
+		}
+		files = append(files, file{name: "completions/" + script[1], text: text, mode: 0o644})
 	}
 	return files, nil
 }

@@ -82,6 +82,13 @@ func release(root, out string, of []string, imageOnly bool) error {
 	if err != nil {
 		return err
 	}
+	if !imageOnly {
+		made, err := manualFiles(root, work)
+		if err != nil {
+			return err
+		}
+		files = append(files, made...)
+	}
 	for _, p := range all {
 		if imageOnly {
 			break

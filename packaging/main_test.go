@@ -56,7 +56,10 @@ func TestRelease(t *testing.T) {
 	})
 	want := []string{"/usr/bin/fairshare", "/etc/fairshare/fairshare.yaml", "/usr/lib/systemd/system/fairshare.service",
 		"/usr/lib/systemd/system/fairshare.socket", "/usr/lib/systemd/system/fairshare-watch.service",
-		"/usr/lib/sysusers.d/fairshare.conf", "/usr/share/doc/fairshare/copyright"}
+		"/usr/lib/sysusers.d/fairshare.conf", "/usr/share/doc/fairshare/copyright",
+		"/usr/share/man/man1/fairshare.1.gz", "/usr/share/man/man1/fairshare-ban.1.gz",
+		"/usr/share/bash-completion/completions/fairshare", "/usr/share/zsh/site-functions/_fairshare",
+		"/usr/share/fish/vendor_completions.d/fairshare.fish"}
 	t.Run("deb", func(t *testing.T) {
 		lists(t, want, "dpkg-deb", "-c", find(t, one, "*.deb"))
 		unit, err := command(one, "sh", "-c",

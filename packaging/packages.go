@@ -65,7 +65,7 @@ func writePackages(p *program, files []file, root, out string) error {
 	}
 	for _, f := range files {
 		destination := "/usr/share/doc/fairshare/" + f.name
-		switch {
+		switch { // man pages and scripts of shells have places of their own
 		case f.name == "LICENSE":
 			destination = "/usr/share/doc/fairshare/copyright"
 		case strings.HasPrefix(f.name, "man/"):

@@ -104,7 +104,7 @@ func differences(was, now []part) (names []string) {
 func (r *reader) noteParts() {
 	for _, e := range r.root.entries {
 		switch e.key.text {
-		case "rules": // each rule is a part
+		case "rules", "tests": // each rule is a part, and a test changes nothing
 		case "sites": // without their rules
 			r.file.parts = append(r.file.parts, part{"sites", sumOf(e.value, "rules")})
 		default:

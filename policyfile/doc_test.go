@@ -53,6 +53,7 @@ func TestReferenceIsCompleteAndItsExamplesParse(t *testing.T) {
 		"answer": names(answerKeys()), "visitors": names(visitorKeys()), "member": names(memberKeys()),
 		"bans": names(bansKeys()), "export": names(exportKeys()), "nftables": names(nftablesKeys()),
 		"a site": names(siteKeys()), "the upstream of a site": names(siteUpstreamKeys()), "health": names(healthKeys()),
+		"a test": names(testKeys()), "expect": names(expectationKeys()),
 		"nginx": names(nginxKeys()), "haproxy": names(haproxyKeys()), "command": names(commandKeys()),
 	} {
 		for _, key := range keys {

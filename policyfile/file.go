@@ -70,6 +70,8 @@ type File struct {
 
 	Sites []Site // as Policy.Sites, and where their requests go; empty means one site
 
+	Tests []Test // of the rules; only fairshare check runs them
+
 	Serve // settings that only the command serve uses
 
 	Warnings []Warning

@@ -57,6 +57,7 @@ func topKeys() []key[File] {
 		{"robots", readRobots},
 		{"count_sites", func(r *reader, n *node, f *File) { f.Policy.SitesApart = r.countApart(n) }},
 		{"sites", readSites},
+		{"tests", readTests},
 	}
 }
 
@@ -99,6 +100,8 @@ func (r *reader) policy(root *node) {
 			return 2
 		case "sites":
 			return 3
+		case "tests":
+			return 4
 		}
 		return 1
 	}

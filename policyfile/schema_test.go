@@ -99,6 +99,7 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		{"a site", names(siteKeys()), site.AnyOf[1]},
 		{"the upstream of a site", names(siteUpstreamKeys()), schema.Defs["siteupstream"]},
 		{"health", names(healthKeys()), schema.Defs["health"]},
+		{"a test", names(testKeys()), schema.Defs["test"]},
 	} {
 		slices.Sort(c.parser)
 		if diff := cmp.Diff(c.parser, slices.Sorted(maps.Keys(c.schema.Properties))); diff != "" {

@@ -4,16 +4,17 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"time"
 
 	"fairshare"
 )
 
 // A Query selects clients. The zero Query selects the 50 with the most requests.
 type Query struct {
-	// Sort is "requests" (also ""), "refused", "blocked", "dry-run", "cpu", "time" or
+	// Sort is "requests" (also ""), "refused", "blocked", "dry-run", "cpu", "time", "bytes", "errors" or
 	// "last-seen", the most or latest first, or "client", in ascending order. Clients
 	// with equally many refused requests are sorted by those in dry run, clients with
-	// equal cpu or time by requests.
+	// equal cpu, time, bytes or errors by requests.
 	Sort string
 
 	Bot    string // only clients recognised as that bot; "" for all
@@ -44,13 +45,17 @@ func Compare(sort string) (func(a, b *ClientRecord) int, error) {
 		most = func(r *ClientRecord) int64 { return r.Spent.DryRun }
 	case "time":
 		most, then = func(r *ClientRecord) int64 { return int64(r.Spent.Time) }, requests
+	case "bytes":
+		most, then = func(r *ClientRecord) int64 { return r.Spent.Bytes }, requests
+	case "errors":
+		most, then = func(r *ClientRecord) int64 { return r.Spent.Errors }, requests
 	case "client":
 		return func(_, _ *ClientRecord) int { return 0 }, nil
 	case "last-seen":
 		return func(a, b *ClientRecord) int { return b.LastSeen.Compare(a.LastSeen) }, nil
 	default:
-		return nil, fmt.Errorf("sorting by %q is %w: client, requests, refused, blocked, dry-run, cpu, time and "+
-			"last-seen are", sort, ErrArgument)
+		return nil, fmt.Errorf("sorting by %q is %w: client, requests, refused, blocked, dry-run, cpu, time, "+
+			"bytes, errors and last-seen are", sort, ErrArgument)
 	}
 	return func(a, b *ClientRecord) int {
 		c := cmp.Compare(most(b), most(a))
@@ -76,6 +81,9 @@ type ClientSum struct {
 	Client fairshare.ClientID
 	Spent  Spent
 	Fleet  string // "" for none
+	Bot    string // that its latest user agent names; "" for none
+	State  fairshare.BotState
+	Last   time.Time // of its latest request
 }
 
 // Forgotten counts the records that Forget deleted.

@@ -52,6 +52,8 @@ func sortingOf(name string) (by sorting, err error) {
 		by.column = "trial"
 	case "time":
 		by = sorting{column: "took", next: "requests"}
+	case "bytes", "errors":
+		by = sorting{column: name, next: "requests"}
 	case "client":
 		by = sorting{column: "client", ascending: true}
 	case "last-seen":

@@ -18,18 +18,20 @@ func (r *Registry) Sums(ctx context.Context, seen func(*registry.ClientSum) bool
 	for {
 		page = page[:0]
 		err := r.reading(ctx, func(l *link) error {
-			return l.rows(ctx, "SELECT rowid, client, requests, refused, blocked, trial, cpu, took, bytes, errors, fleet "+
+			return l.rows(ctx, "SELECT rowid, client, requests, refused, blocked, trial, cpu, took, bytes, errors, fleet, "+
+				"bot, state, last "+
 				"FROM clients WHERE rowid > ? AND first > 0 ORDER BY rowid LIMIT ?", []any{at, firstSeenPage},
 				func(rows *sql.Rows) error {
 					var k sql.RawBytes
 					var c registry.ClientSum
-					var cpu, took int64
+					var cpu, took, last int64
 					s := &c.Spent
 					err := rows.Scan(&at, &k, &s.Requests, &s.Refused, &s.Blocked, &s.DryRun, &cpu, &took, &s.Bytes,
-						&s.Errors, &c.Fleet)
+						&s.Errors, &c.Fleet, &c.Bot, &c.State, &last)
 					if err != nil {
 						return err
 					}
+					c.Last = time.Unix(0, last)
 					s.CPU, s.Time = time.Duration(cpu), time.Duration(took)
 					c.Client, err = key.Client(key.Key(k))
 					page = append(page, c)

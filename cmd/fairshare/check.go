@@ -31,7 +31,8 @@ type checkCmd struct {
 }
 
 func (c *checkCmd) Help() string {
-	return "Prints each rule as a sentence, then warnings. Exits with 1 after it has printed all errors."
+	return "Prints each rule as a sentence, then warnings, and runs the tests of the policy. Exits with 1 after it has " +
+		"printed all errors and failed tests."
 }
 
 // request returns the request that --try and the flags next to it describe.
@@ -67,9 +68,9 @@ func (c *checkCmd) Validate() error {
 
 func (c *checkCmd) Run(env *cli.Environment) (err error) {
 	for i, path := range c.Files {
-		policy, failed := check.Open(env.Context, path, env.Stderr)
-		if failed != nil {
-			err = failed
+		policy, wrong := check.Open(env.Context, path, env.Stderr)
+		if wrong != nil {
+			err = wrong
 			continue
 		}
 		if i > 0 {
@@ -80,6 +81,13 @@ func (c *checkCmd) Run(env *cli.Environment) (err error) {
 			if err := policy.ReadRobots(env.Context, env.Stdout, c.Robots); err != nil {
 				return err
 			}
+		}
+		failed, testErr := policy.RunTests(env.Context, env.Stdout, env.Stderr)
+		switch {
+		case testErr != nil:
+			return testErr
+		case failed:
+			err = cli.ErrReported
 		}
 		if c.Try == "" {
 			continue

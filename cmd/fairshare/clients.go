@@ -10,11 +10,11 @@ import (
 
 type clientsCmd struct {
 	registryFlag
-	Sort   string `enum:"client,requests,refused,blocked,dry-run,cpu,time,last-seen" default:"requests" placeholder:"COLUMN" help:"The column to sort by, the most or latest first: client, requests, refused (then in dry run), blocked, dry-run, cpu, time or last-seen (default requests)."`
+	Sort   string `enum:"client,requests,refused,blocked,dry-run,cpu,time,bytes,errors,last-seen" default:"requests" placeholder:"COLUMN" help:"The column to sort by, the most or latest first: client, requests, refused (then in dry run), blocked, dry-run, cpu, time, bytes, errors (answers 4xx) or last-seen (default requests)."`
 	Bot    string `placeholder:"NAME" help:"Only clients that were recognized as this bot."`
 	Label  string `placeholder:"LABEL" help:"Only clients with this label of their own."`
 	Sticky bool   `help:"Only clients that operators have banned, allowed, labeled or written a note about."`
-	By     string `enum:",network,owner,fleet" default:"" placeholder:"GROUP" help:"Sums by network, owner or fleet, in place of single clients."`
+	By     string `enum:",network,owner,fleet,bot" default:"" placeholder:"GROUP" help:"Sums by network, owner, fleet or bot, in place of single clients."`
 	Top    int    `default:"20" placeholder:"N" help:"How many at most, also with --json; 0 for all (default 20)."`
 	JSON   bool   `name:"json" help:"Print one JSON object a line."`
 }
@@ -23,9 +23,6 @@ type clientsCmd struct {
 func (c *clientsCmd) Validate() (err error) {
 	if c.Top < 0 {
 		return fmt.Errorf("--top: %d is below 0", c.Top)
-	}
-	if c.By != "" && (c.Bot+c.Label != "" || c.Sticky || c.Sort != "requests") {
-		return fmt.Errorf("--by %s sums up all clients, sorted by requests: it takes no other filter or order", c.By)
 	}
 	c.Bot = strings.ToLower(c.Bot)
 	if c.Label != "" {

@@ -33,6 +33,9 @@ type commands struct {
 	Reload  reloadCmd  `cmd:"" help:"Show what has changed in the policy file of a running server, ask, and load it."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 	Help    helpCmd    `cmd:"" help:"Print what a command does."`
+	Man     manCmd     `cmd:"" help:"Print the man page of a command."`
+
+	Completion completionCmd `cmd:"" help:"Print the script that completes command lines in a shell."`
 
 	Operators operatorCommands `embed:"" group:"Records of clients, and decisions of operators:"`
 

@@ -35,30 +35,16 @@ type WalkOptions struct {
 // which verdicts the repetitions get.
 func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, o WalkOptions) error {
 	file, target, busy := p.File, o.Target, o.Busy
-	signature := p.setBot(ctx, req, target)
-	if p.robots != nil {
-		req.Robots = p.robots.Judge(&req.Bot, req.UserAgent, target)
-	}
 	claimed := req.Browser != fairshare.NotBrowser
-	if req.Bot.State != fairshare.NoBot && req.Browser != fairshare.BrowserLikely { // --browser says likely, no header
-		req.Browser = fairshare.NotBrowser
-	}
-	req.Owner = p.owners.Owner(req.Addr)
+	signature := p.prepare(ctx, req, target)
 	steps, err := file.Policy.Explain(req)
 	if err != nil {
 		return err
 	}
-	limiter, err := memlimit.New(file.Policy.Limits(), memlimit.Options{Memory: 1 << 20})
+	guard, err := p.newGuard(busy)
 	if err != nil {
 		return err
 	}
-	file.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true,
-		Busy: true, Browsers: true, Robots: true, Attempts: true, Forms: true})
-	guard, err := fairshare.NewGuard(&file.Policy, limiter, membans.New(0))
-	if err != nil {
-		return err
-	}
-	guard.UseBusy(func() bool { return busy })
 	var lookups unanswered
 	req.Lookups = &lookups
 	if o.Times > 1 {
@@ -114,6 +100,36 @@ func (p *Policy) Walk(ctx context.Context, w io.Writer, req *fairshare.Request, 
 		return err
 	}
 	return repeat(ctx, w, guard, req, &verdict, o)
+}
+
+// prepare sets all facts of a request that its client does not send. It returns what the signature of the request
+// shows.
+func (p *Policy) prepare(ctx context.Context, req *fairshare.Request, target string) (signature []string) {
+	signature = p.setBot(ctx, req, target)
+	if p.robots != nil {
+		req.Robots = p.robots.Judge(&req.Bot, req.UserAgent, target)
+	}
+	if req.Bot.State != fairshare.NoBot && req.Browser != fairshare.BrowserLikely { // --browser says likely, no header
+		req.Browser = fairshare.NotBrowser
+	}
+	req.Owner = p.owners.Owner(req.Addr)
+	req.Lookups = new(unanswered)
+	return signature
+}
+
+// newGuard returns a guard that has counted nothing.
+func (p *Policy) newGuard(busy bool) (*fairshare.Guard, error) {
+	limiter, err := memlimit.New(p.File.Policy.Limits(), memlimit.Options{Memory: 1 << 20})
+	if err != nil {
+		return nil, err
+	}
+	p.File.Provide(policyfile.Facts{Lists: true, Bots: true, Lookups: true, Labels: true, Owners: true, Fleets: true,
+		Busy: true, Browsers: true, Robots: true, Attempts: true, Forms: true})
+	guard, err := fairshare.NewGuard(&p.File.Policy, limiter, membans.New(0))
+	if err == nil {
+		guard.UseBusy(func() bool { return busy })
+	}
+	return guard, err
 }
 
 // setBot sets the bot of a request with a target as sent. If the request has a signature, it returns what the

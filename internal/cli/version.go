@@ -37,6 +37,13 @@ func commitNote(version string, info *debug.BuildInfo) string {
 	return " (" + strings.TrimSpace("commit "+short+" "+day) + ")"
 }
 
+// CommitDay returns the date of the commit that the program was built from, as 2026-11-25; "" if it is not known.
+func CommitDay() string {
+	info, _ := debug.ReadBuildInfo()
+	day, _, _ := strings.Cut(buildSettings(info)["vcs.time"], "T")
+	return day
+}
+
 func buildSettings(info *debug.BuildInfo) map[string]string {
 	settings := map[string]string{}
 	if info != nil {

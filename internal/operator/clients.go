@@ -21,7 +21,7 @@ type ClientsOptions struct {
 	Label  string // only clients with this label of their own; "" for all
 	Sticky bool   // only clients that operators have set something on
 	Top    int    // how many at most; 0 for all
-	By     string // sums by network, owner or fleet in place of clients; "" for clients
+	By     string // sums by network, owner, fleet or bot in place of clients; "" for clients
 	JSON   bool   // one object a line
 }
 
@@ -131,6 +131,12 @@ func (o *operation) table(records []registry.ClientRecord, sort string) error {
 	if siteTime {
 		head = append(head, ">time")
 	}
+	if sort == "bytes" {
+		head = append(head, ">bytes")
+	}
+	if sort == "errors" {
+		head = append(head, ">errors")
+	}
 	t := o.newTable(append(head, ">last seen", "")...)
 	t.fit = true
 	for i := range records {
@@ -144,6 +150,12 @@ func (o *operation) table(records []registry.ClientRecord, sort string) error {
 		}
 		if siteTime {
 			row = append(row, spent(r.Spent.Time))
+		}
+		if sort == "bytes" {
+			row = append(row, size(r.Spent.Bytes))
+		}
+		if sort == "errors" {
+			row = append(row, orDash(r.Spent.Errors))
 		}
 		if err := t.row(append(row, o.ago(r.LastSeen), o.aboutClient(r))...); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -15,26 +16,35 @@ import (
 	"fairshare/registry"
 )
 
-// A group is the sum of some clients: of a network, an owner or a fleet.
+// A group is the sum of some clients: of a network, an owner, a fleet or a bot.
 type group struct {
 	name    string
-	asn     uint32 // of an owner
+	asn     uint32             // of an owner
+	state   fairshare.BotState // of a bot
+	last    time.Time          // the latest request
 	clients int64
 	spent   registry.Spent
 	fleet   *registry.FleetRecord // nil for others
 }
 
-// groups lists the sums of clients by network, owner or fleet, the most requests first.
+// groupKey says to which group a client belongs; name "" means none.
+type groupKey struct {
+	name  string
+	asn   uint32
+	state fairshare.BotState
+}
+
+// groups lists the sums of clients by network, owner, fleet or bot.
 func (o *operation) groups(opts ClientsOptions) error {
 	var all []group
 	var err error
 	switch opts.By {
 	case "network":
-		all, err = o.sums(func(c *registry.ClientSum) (string, uint32) {
+		all, err = o.sums(&opts, func(c *registry.ClientSum) groupKey {
 			if !c.Client.Prefix.IsValid() {
-				return "", 0
+				return groupKey{}
 			}
-			return network.Around(c.Client.Prefix).String(), 0
+			return groupKey{name: network.Around(c.Client.Prefix).String()}
 		})
 	case "owner":
 		owners, hint := o.owners()
@@ -42,15 +52,22 @@ func (o *operation) groups(opts ClientsOptions) error {
 			o.Printf("no owner is known: %s", hint)
 			return nil
 		}
-		all, err = o.sums(func(c *registry.ClientSum) (string, uint32) {
+		all, err = o.sums(&opts, func(c *registry.ClientSum) groupKey {
 			owner := ownerOf(owners, c.Client)
-			return cmp.Or(prose.Printable(owner.String()), "(not in the table)"), owner.ASN
+			return groupKey{name: cmp.Or(prose.Printable(owner.String()), "(not in the table)"), asn: owner.ASN}
+		})
+	case "bot":
+		all, err = o.sums(&opts, func(c *registry.ClientSum) groupKey {
+			return groupKey{name: prose.Printable(c.Bot), state: c.State}
 		})
 	default:
-		all, err = o.fleets()
+		all, err = o.fleets(&opts)
 	}
 	if err != nil {
 		return o.failed(err)
+	}
+	if opts.By != "fleet" || opts.Sort != "requests" { // present fleets come first, unless another order is asked for
+		sortGroups(all, opts.Sort)
 	}
 	more := opts.Top > 0 && len(all) > opts.Top
 	if more {
@@ -66,9 +83,12 @@ func (o *operation) groups(opts ClientsOptions) error {
 		return out.Flush()
 	}
 	if len(all) == 0 {
-		if opts.By == "fleet" {
+		switch {
+		case opts.By == "fleet":
 			o.Printf("no fleet was found in the last day")
-		} else {
+		case opts.By == "bot" || opts.Bot+opts.Label != "" || opts.Sticky:
+			o.Printf("no recorded client matches")
+		default:
 			o.Printf("no client is recorded yet; serve records new clients within seconds")
 		}
 		return nil
@@ -82,50 +102,104 @@ func (o *operation) groups(opts ClientsOptions) error {
 	return nil
 }
 
-// sums adds up clients by the name that of returns, without those whose name is "".
-func (o *operation) sums(of func(*registry.ClientSum) (name string, asn uint32)) ([]group, error) {
-	index := map[string]int{}
+// sums adds up the clients that the options select by the keys that of returns.
+func (o *operation) sums(opts *ClientsOptions, of func(*registry.ClientSum) groupKey) ([]group, error) {
+	index := map[groupKey]int{}
 	var all []group
-	err := o.Sums(o.Context, func(c *registry.ClientSum) bool {
-		name, number := of(c)
-		if name == "" {
+	add := func(c *registry.ClientSum) bool {
+		key := of(c)
+		if key.name == "" {
 			return true
 		}
-		i, found := index[name]
+		i, found := index[key]
 		if !found {
 			i = len(all)
-			index[name] = i
-			all = append(all, group{name: name, asn: number})
+			index[key] = i
+			all = append(all, group{name: key.name, asn: key.asn, state: key.state})
 		}
-		all[i].clients++
-		all[i].spent.Add(c.Spent)
+		g := &all[i]
+		g.clients++
+		g.spent.Add(c.Spent)
+		if c.Last.After(g.last) {
+			g.last = c.Last
+		}
 		return true
-	})
-	slices.SortFunc(all, func(a, b group) int {
-		return cmp.Or(cmp.Compare(b.spent.Requests, a.spent.Requests), cmp.Compare(a.name, b.name))
-	})
+	}
+	if opts.Bot+opts.Label == "" && !opts.Sticky {
+		return all, o.Sums(o.Context, add)
+	}
+	records, err := o.Clients(o.Context, registry.Query{Sort: "client", Bot: opts.Bot, Label: opts.Label,
+		Sticky: opts.Sticky, Limit: math.MaxInt32})
+	for i := range records {
+		r := &records[i]
+		add(&registry.ClientSum{Client: r.Client, Spent: r.Spent, Fleet: r.Fleet, Bot: r.Bot, State: r.BotState,
+			Last: r.LastSeen})
+	}
 	return all, err
+}
+
+// sortGroups sorts groups as clients are sorted: the most or latest first, or by name.
+func sortGroups(all []group, by string) {
+	slices.SortFunc(all, func(a, b group) int {
+		return cmp.Or(cmp.Compare(b.value(by), a.value(by)), cmp.Compare(b.value("requests"), a.value("requests")),
+			cmp.Compare(a.name, b.name), cmp.Compare(a.state, b.state))
+	})
+	if by == "client" {
+		slices.SortStableFunc(all, func(a, b group) int { return cmp.Compare(a.name, b.name) })
+	}
+}
+
+// value returns what a group is sorted by.
+func (g *group) value(by string) int64 {
+	switch by {
+	case "requests":
+		if g.fleet != nil {
+			return g.fleet.Requests
+		}
+		return g.spent.Requests
+	case "refused":
+		return g.spent.Refused + g.spent.Blocked // as the table shows it
+	case "blocked":
+		return g.spent.Blocked
+	case "dry-run":
+		return g.spent.DryRun
+	case "cpu":
+		return int64(g.spent.CPU)
+	case "time":
+		return int64(g.spent.Time)
+	case "bytes":
+		return g.spent.Bytes
+	case "errors":
+		return g.spent.Errors
+	case "last-seen":
+		return g.last.UnixNano()
+	}
+	return 0
 }
 
 // fleets returns the fleets that a server has published, with what their recorded
 // clients have spent. The present ones come first.
-func (o *operation) fleets() ([]group, error) {
+func (o *operation) fleets(opts *ClientsOptions) ([]group, error) {
 	records, err := o.Fleets(o.Context)
 	if err != nil {
 		return nil, err
 	}
-	sums, err := o.sums(func(c *registry.ClientSum) (string, uint32) { return c.Fleet, 0 })
+	sums, err := o.sums(opts, func(c *registry.ClientSum) groupKey { return groupKey{name: c.Fleet} })
 	if err != nil {
 		return nil, err
 	}
-	all := make([]group, len(records))
+	filtered := opts.Bot+opts.Label != "" || opts.Sticky
+	var all []group
 	for i := range records {
 		r := &records[i]
-		all[i] = group{name: r.Name, fleet: r}
+		g := group{name: r.Name, fleet: r, last: r.Last}
 		for k := range sums {
 			if sums[k].name == r.Name {
-				all[i].clients, all[i].spent = sums[k].clients, sums[k].spent
+				g.clients, g.spent = sums[k].clients, sums[k].spent
 			}
+		}
+		if !filtered || g.clients > 0 {
+			all = append(all, g)
 		}
 	}
 	return all, nil
@@ -133,7 +207,7 @@ func (o *operation) fleets() ([]group, error) {
 
 // groupTable writes groups as a table. For a fleet its evidence follows.
 func (o *operation) groupTable(all []group, by string) error {
-	head := []string{by, ">clients", ">requests", ">refused", ">cpu", ">time", ">bytes"}
+	head := []string{by, ">clients", ">requests", ">refused", ">errors", ">cpu", ">time", ">bytes", ">last seen"}
 	if by == "fleet" {
 		head = []string{"fleet", ">addresses", ">networks", ">requests", ">refused", ">time", ">bytes", ">found",
 			">last request"}
@@ -141,8 +215,12 @@ func (o *operation) groupTable(all []group, by string) error {
 	t := o.newTable(head...)
 	for i := range all {
 		g := &all[i]
-		row := []string{g.name, orDash(g.clients), orDash(g.spent.Requests), orDash(g.spent.Refused + g.spent.Blocked),
-			spent(g.spent.CPU), spent(g.spent.Time), size(g.spent.Bytes)}
+		name := g.name
+		if g.state != fairshare.NoBot {
+			name += " (" + g.state.String() + ")"
+		}
+		row := []string{name, orDash(g.clients), orDash(g.spent.Requests), orDash(g.spent.Refused + g.spent.Blocked),
+			orDash(g.spent.Errors), spent(g.spent.CPU), spent(g.spent.Time), size(g.spent.Bytes), o.ago(g.last)}
 		if f := g.fleet; f != nil {
 			row = []string{f.Name, "~" + prose.Number(f.Addresses), "~" + prose.Number(f.Networks), orDash(f.Requests),
 				orDash(f.Refused), spent(g.spent.Time), size(g.spent.Bytes), o.ago(f.Since), o.ago(f.Last)}
@@ -177,13 +255,18 @@ type groupJSON struct {
 	ASN        uint32     `json:"asn,omitempty"`
 	Owner      string     `json:"owner,omitempty"`
 	Fleet      string     `json:"fleet,omitempty"`
+	Bot        string     `json:"bot,omitempty"`
+	BotState   string     `json:"bot_state,omitempty"`
 	Clients    int64      `json:"clients"` // recorded ones
 	Requests   int64      `json:"requests"`
 	Refused    int64      `json:"refused"`
 	Blocked    int64      `json:"blocked"`
+	DryRun     int64      `json:"dry_run"`
+	Errors     int64      `json:"errors"` // answers of the upstream with a status from 400 to 499
 	CPUSeconds float64    `json:"cpu_seconds"`
 	Seconds    float64    `json:"time_seconds"`
 	Bytes      int64      `json:"bytes"`
+	LastSeen   *time.Time `json:"last_seen"`
 	Found      *fleetJSON `json:"found,omitempty"`
 }
 
@@ -203,12 +286,15 @@ type fleetJSON struct {
 
 func (g *group) json(by string) *groupJSON {
 	j := &groupJSON{Clients: g.clients, Requests: g.spent.Requests, Refused: g.spent.Refused, Blocked: g.spent.Blocked,
+		DryRun: g.spent.DryRun, Errors: g.spent.Errors, LastSeen: jsonTime(g.last),
 		CPUSeconds: g.spent.CPU.Seconds(), Seconds: g.spent.Time.Seconds(), Bytes: g.spent.Bytes}
 	switch by {
 	case "network":
 		j.Network = g.name
 	case "owner":
 		j.ASN, j.Owner = g.asn, g.name
+	case "bot":
+		j.Bot, j.BotState = g.name, g.state.String()
 	default:
 		f := g.fleet
 		j.Fleet = g.name

@@ -616,7 +616,7 @@ func testRegistryMatchesModel(t *testing.T, open Opener) {
 				equal("Stats", stats, registry.Stats{Clients: int64(len(m.rows)), Bans: int64(len(m.bans)),
 					Stories: int64(len(m.stories)), Labels: int64(len(m.labels)), Overrides: int64(len(m.overrides))})
 				q := registry.Query{Sort: rapid.SampledFrom([]string{"requests", "refused", "blocked", "dry-run", "cpu",
-					"time", "last-seen", "client"}).Draw(rt, "sort"),
+					"time", "bytes", "errors", "last-seen", "client"}).Draw(rt, "sort"),
 					Bot:    rapid.SampledFrom([]string{"", "", "googlebot"}).Draw(rt, "bot"),
 					Label:  rapid.SampledFrom([]string{"", "", "x"}).Draw(rt, "label"),
 					Sticky: rapid.Bool().Draw(rt, "sticky"), Limit: rapid.IntRange(1, 25).Draw(rt, "limit")}

@@ -648,6 +648,7 @@ func testFleetsAreRecorded(t *testing.T, open Opener) {
 	}
 	delta := func(addr, fleet string, requests int64) registry.ClientDelta {
 		return registry.ClientDelta{Client: ID(addr), FirstSeen: start, LastSeen: start, Fleet: fleet,
+			Bot: "gptbot", BotState: fairshare.Forged,
 			Spent: registry.Spent{Requests: requests, Time: time.Second}}
 	}
 	for _, batch := range [][]registry.ClientDelta{
@@ -662,7 +663,8 @@ func testFleetsAreRecorded(t *testing.T, open Opener) {
 		return true
 	}))
 	if a, b := got["192.0.2.1"], got["192.0.2.2"]; len(got) != 2 || a.Fleet != "fleet-7f3a" || a.Spent.Requests != 3 ||
-		b.Fleet != "" || b.Spent.Requests != 7 || b.Spent.Time != 2*time.Second {
+		b.Fleet != "" || b.Spent.Requests != 7 || b.Spent.Time != 2*time.Second ||
+		a.Bot != "gptbot" || a.State != fairshare.Forged || !a.Last.Equal(start) {
 		t.Errorf("sums: %+v", got)
 	}
 	found, err := r.Client(ctx, ID("192.0.2.1"))
