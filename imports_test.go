@@ -20,6 +20,7 @@ import (
 // cmd may import all packages.
 var mayImport = map[string][]string{
 	"memlimit":       {"membans"},
+	"redislimit":     {"memlimit"},
 	"httpguard":      {"browser", "fleets", "logins", "memlimit", "robots", "share", "texts", "visitor", "waitingroom"},
 	"waitingroom":    {"texts"},
 	"fleets":         {"browser"},

@@ -231,8 +231,8 @@ const provisionalClients = 256
 
 // A Limit is an allowance of one resource per window and key. Two limits with
 // the same Name, By, Resource, Window, Algorithm and Distinct are the same limit
-// and keep their counters. N, Burst, Statuses, DryRun, When, Count and Newcomers
-// may change.
+// and keep their counters. N, Burst, Statuses, DryRun, When, Count, Newcomers,
+// Exact and EachMember may change.
 type Limit struct {
 	Name      string        // of its rule
 	Resource  Resource      // what it counts; zero is an error
@@ -253,6 +253,15 @@ type Limit struct {
 	// request is still in progress, was not charged. After a restart of the program
 	// all paths count again.
 	Distinct Distinct
+
+	// Exact is for programs that count together (see package redislimit): each
+	// request that the limit admits is asked at the store, so that no request above
+	// the allowance passes, even if several programs are asked at the same moment.
+	// Limits in memory are always exact.
+	Exact bool
+	// EachMember is for Concurrent and programs that count together: each program
+	// counts its own requests in progress, and may have N of them.
+	EachMember bool
 
 	// CrawlDelay says that the site's robots.txt sets the rate: one request in each
 	// Request.Robots.Delay, at most MaxCrawlDelay, and Burst at once. Without a delay
@@ -382,6 +391,9 @@ func (l *Limit) Check() error {
 		fault("concurrent takes no algorithm")
 	case l.Algorithm == Quiet && l.Resource != Requests:
 		fault("quiet counts requests only")
+	}
+	if l.EachMember && l.Resource != Concurrent {
+		fault("only concurrent can count for each program")
 	}
 	switch {
 	case l.Distinct > DistinctQueries:

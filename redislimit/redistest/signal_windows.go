@@ -1,0 +1,6 @@
+package redistest
+
+import "os"
+
+func signalStop(*os.Process)     {}
+func signalContinue(*os.Process) {}
