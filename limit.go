@@ -254,10 +254,10 @@ type Limit struct {
 	// all paths count again.
 	Distinct Distinct
 
-	// Exact is for programs that count together (see package redislimit): each
-	// request that the limit admits is asked at the store, so that no request above
-	// the allowance passes, even if several programs are asked at the same moment.
-	// Limits in memory are always exact.
+	// Exact is for programs that count together, see package redislimit. The store is
+	// asked before the limit admits a request. So no request passes above the
+	// allowance, even if several programs decide at the same moment. Limits in memory
+	// are always exact.
 	Exact bool
 	// EachMember is for Concurrent and programs that count together: each program
 	// counts its own requests in progress, and may have N of them.

@@ -237,14 +237,19 @@ func (l *Limiter) take(at int64, takes []fairshare.Take, tallies []fairshare.Tal
 		}
 	}
 	clear(tallies)
+	l.takeBoth(at, takes, tallies, nil)
+}
+
+// takeBoth takes both groups. used may be nil, see TakeRoom.
+func (l *Limiter) takeBoth(at int64, takes []fairshare.Take, tallies []fairshare.Tally, used []int64) {
 	dry := false
 	for i := range takes {
 		dry = dry || takes[i].DryRun
 	}
-	pass := l.takeGroup(at, takes, tallies, false)
+	pass := l.takeGroup(at, takes, tallies, used, false)
 	if dry {
 		if pass {
-			l.takeGroup(at, takes, tallies, true)
+			l.takeGroup(at, takes, tallies, used, true)
 		} else {
 			l.note(at, takes)
 		}

@@ -38,23 +38,25 @@ const mostTakes = 64
 // takeGroup takes the dry takes or the others, and reports whether all
 // passed. What it charges is as if requests came one after another: it locks
 // whatever it will look at before it looks, and lets go when it is done.
-func (l *Limiter) takeGroup(now int64, takes []fairshare.Take, tallies []fairshare.Tally, dry bool) bool {
+func (l *Limiter) takeGroup(now int64, takes []fairshare.Take, tallies []fairshare.Tally, used []int64,
+	dry bool) bool {
 	switch n := len(takes); { // clearing less memory is worth a branch
 	case n <= 4:
 		var few [4]work
-		return l.takeWorks(few[:0], now, takes, tallies, dry)
+		return l.takeWorks(few[:0], now, takes, tallies, used, dry)
 	case n <= 16:
 		var many [16]work
-		return l.takeWorks(many[:0], now, takes, tallies, dry)
+		return l.takeWorks(many[:0], now, takes, tallies, used, dry)
 	case n <= mostTakes:
 		var most [mostTakes]work
-		return l.takeWorks(most[:0], now, takes, tallies, dry)
+		return l.takeWorks(most[:0], now, takes, tallies, used, dry)
 	}
-	return l.takeWorks(make([]work, 0, len(takes)), now, takes, tallies, dry)
+	return l.takeWorks(make([]work, 0, len(takes)), now, takes, tallies, used, dry)
 }
 
 // takeWorks is takeGroup with room for the works of a request, which are zero.
-func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tallies []fairshare.Tally, dry bool) bool {
+func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tallies []fairshare.Tally,
+	used []int64, dry bool) bool {
 	var keys keyHashes
 	var few [16]toLock
 	locks, tracked := few[:0], false
@@ -83,10 +85,13 @@ func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tal
 		}
 	}
 	if tracked {
-		return l.takeTracked(now, works, locks, takes, tallies)
+		return l.takeTracked(now, works, locks, takes, tallies, used)
 	}
 	sortByHome(locks)
 	pass := l.table.open(works, locks, now)
+	if pass && used != nil {
+		noteUsed(works, used)
+	}
 	l.table.closeAll(works, locks, now, pass, tallies)
 	return pass
 }
@@ -215,7 +220,7 @@ func (t *table) closeAll(works []work, locks []toLock, now int64, pass bool, tal
 // takeTracked is takeGroup with limits among works that requests in progress
 // have something of. locks are those of the other works.
 func (l *Limiter) takeTracked(now int64, works []work, locks []toLock, takes []fairshare.Take,
-	tallies []fairshare.Tally) bool {
+	tallies []fairshare.Tally, used []int64) bool {
 	var wanted uint64 // shards, one bit each
 	for i := range works {
 		if works[i].l.tracked {
@@ -257,6 +262,9 @@ func (l *Limiter) takeTracked(now int64, works []work, locks []toLock, takes []f
 			w.over, pass = true, false
 		}
 	}
+	if pass && used != nil {
+		noteUsed(works, used)
+	}
 	l.table.closeAll(works, locks, now, pass, tallies)
 	for i := range works {
 		w := &works[i]
@@ -283,6 +291,21 @@ func (l *Limiter) takeTracked(now int64, works []work, locks []toLock, takes []f
 		l.slots.shards[bits.TrailingZeros64(rest)].mu.Unlock()
 	}
 	return pass
+}
+
+// noteUsed notes what counts against each limit before works are charged.
+func noteUsed(works []work, used []int64) {
+	for i := range works {
+		w := &works[i]
+		switch {
+		case w.l.kind == concurrent:
+			used[w.take] = int64(w.cur)
+		case w.l.held:
+			used[w.take] = w.l.used(&w.view) + int64(w.cost)
+		default:
+			used[w.take] = w.l.used(&w.view)
+		}
+	}
 }
 
 // note sets the time of dry takes of quiet limits that were not asked: every

@@ -64,8 +64,8 @@ type target struct {
 var errPassword = errors.New("the URL of the store contains a password: write it to a file and name that file " +
 	"(password_file)")
 
-// Check returns an error that says what is wrong with c. It reads the files and
-// connects to nothing.
+// Check returns an error if c is unusable. It reads the files and connects to
+// nothing.
 func (c *Connection) Check() error {
 	_, err := c.options()
 	return err

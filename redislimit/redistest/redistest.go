@@ -85,7 +85,8 @@ func (s *Server) URL() string { return "redis://" + s.Addr }
 func (s *Server) Run() {
 	s.t.Helper()
 	host, port, _ := net.SplitHostPort(s.Addr)
-	args := append([]string{"--port", port, "--bind", host, "--save", "", "--appendonly", "no", "--dir", s.dir}, s.args...)
+	args := append([]string{"--port", port, "--bind", host, "--save", "", "--appendonly", "no", "--dir", s.dir},
+		s.args...)
 	if slices.Contains(s.args, "--sentinel") {
 		args = s.args
 	}
@@ -183,8 +184,8 @@ func StartCluster(t testing.TB, replicas int) *Cluster {
 		for port(addr) > 55535 || !isFree("127.0.0.1:"+strconv.Itoa(port(addr)+10000)) { // of the cluster bus
 			addr = freeAddr(t)
 		}
-		c.Nodes = append(c.Nodes, start(t, Program(t), addr, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
-			"--cluster-config-file", fmt.Sprintf("nodes-%d.conf", i)))
+		c.Nodes = append(c.Nodes, start(t, Program(t), addr, "--cluster-enabled", "yes",
+			"--cluster-node-timeout", "1000", "--cluster-config-file", fmt.Sprintf("nodes-%d.conf", i)))
 	}
 	first := c.Nodes[0]
 	for i, node := range c.Nodes {
@@ -209,7 +210,7 @@ func StartCluster(t testing.TB, replicas int) *Cluster {
 		node.await("CLUSTER INFO", func(info string) bool { return strings.Contains(info, "cluster_state:ok") })
 	}
 	for _, node := range c.Nodes[masters:] {
-		node.await("INFO replication", func(info string) bool { return strings.Contains(info, "master_link_status:up") })
+		node.await("INFO replication", linkIsUp)
 	}
 	return c
 }
@@ -236,7 +237,7 @@ func StartSentinels(t testing.TB) *Sentinels {
 	s := &Sentinels{Master: Start(t)}
 	host, masterPort, _ := net.SplitHostPort(s.Master.Addr)
 	s.Replica = Start(t, "--replicaof", host+" "+masterPort, "--repl-diskless-sync-delay", "0")
-	s.Replica.await("INFO replication", func(info string) bool { return strings.Contains(info, "master_link_status:up") })
+	s.Replica.await("INFO replication", linkIsUp)
 	for range 3 {
 		addr := freeAddr(t)
 		config := filepath.Join(t.TempDir(), "sentinel.conf")
@@ -262,6 +263,9 @@ func (s *Sentinels) URL() string {
 	}
 	return "redis+sentinel://" + strings.Join(addrs, ",") + "/main"
 }
+
+// linkIsUp reports whether a replica has all that its master has.
+func linkIsUp(info string) bool { return strings.Contains(info, "master_link_status:up") }
 
 func port(addr string) int {
 	_, text, _ := net.SplitHostPort(addr)

@@ -1,0 +1,167 @@
+package redislimit
+
+import (
+	"sync"
+	"time"
+)
+
+// The book holds what is known of each state in the store: how far the view in
+// the local table is equal to it, and what this member has not reported yet. Its
+// size is fixed. When it is full, entries go that have nothing to report; their
+// limits are asked again before they have credit.
+type book [bookShards]bookShard
+
+const (
+	bookShards = 64
+	entryBytes = 240 // with its share of the index
+)
+
+type bookShard struct {
+	mu      sync.Mutex
+	index   map[bookKey]int32
+	entries []entry
+	free    []int32
+	most    int
+	hand    int // of the clock that finds the next one to go
+	_       [24]byte
+}
+
+// A bookKey names a state: a key under a limit.
+type bookKey struct {
+	name
+	id uint16
+}
+
+// shard returns the number of the shard of a name. All limits of a key are in one.
+func (n *name) shard() int { return int(n.a >> 58) }
+
+// An entry is what is known of one state.
+type entry struct {
+	key bookKey
+	tag uint64
+
+	base  [tokenBytes]byte // token of the state in the store that the view is based on
+	known bool             // the view was merged with the store
+	floor bool             // what the store has may be less than was reported
+	used  bool             // recently, for the clock
+
+	reading bool // a request waits for the state
+	noted   bool // the time of a refused request is not reported yet
+	queued  queue
+	batch   int32 // its place in the batch that is on its way, and 1; 0: none
+
+	seen  int64         // monotonic ns; when the view was merged last
+	at    int64         // ns since the Unix epoch; of the last operation
+	every time.Duration // of the last take of a limit with paces of their own
+
+	pend        delta
+	unacked     int64 // charged on credit and not acknowledged, in units
+	provisional int64 // charged for questions on their way, in the unit of deltas
+	own         int64 // of requests in progress here: slots or what is held; with asked
+	acked       int64 // of own, what the store knows
+	others      int64 // the same of other members; the view contains it
+}
+
+// A queue says whether an entry waits to be reported.
+type queue uint8
+
+const (
+	unqueued queue = iota
+	lazily
+	urgently
+)
+
+// A ref is the place of an entry that does not go meanwhile.
+type ref int64
+
+func (r ref) shard() int { return int(r >> 32) }
+
+func (b *book) init(memory int64) {
+	for i := range b {
+		sh := &b[i]
+		sh.index = map[bookKey]int32{}
+		sh.most = int(max(64, memory/entryBytes/bookShards))
+	}
+}
+
+// at returns an entry. Its shard is locked.
+func (b *book) at(r ref) *entry { return &b[r.shard()].entries[int32(r)] }
+
+// pinned reports whether an entry is needed.
+func (e *entry) pinned() bool {
+	return e.queued != unqueued || e.batch != 0 || e.provisional != 0 || e.own != 0 || e.reading
+}
+
+// reports reports whether there is something to tell the store.
+func (e *entry) reports() bool {
+	return e.pend.any || e.noted || e.floor || e.own-e.provisional != e.acked
+}
+
+// find returns the entry of a key, or false. The shard is locked.
+func (b *book) find(k bookKey) (ref, bool) {
+	shard := k.shard()
+	i, ok := b[shard].index[k]
+	return ref(shard)<<32 | ref(i), ok
+}
+
+// get returns the entry of a key, which is made if there is none. dropped
+// returns what the view has of others for an entry that goes. The shard is locked.
+func (b *book) get(k bookKey, tag func() uint64, drop func(*entry)) ref {
+	shard := k.shard()
+	sh := &b[shard]
+	if i, ok := sh.index[k]; ok {
+		sh.entries[i].used = true
+		return ref(shard)<<32 | ref(i)
+	}
+	var i int32
+	switch {
+	case len(sh.free) > 0:
+		i = sh.free[len(sh.free)-1]
+		sh.free = sh.free[:len(sh.free)-1]
+	case len(sh.entries) < sh.most || !sh.evict(&i, drop, len(sh.entries) >= 2*sh.most):
+		i = int32(len(sh.entries))
+		sh.entries = append(sh.entries, entry{})
+	}
+	sh.entries[i] = entry{key: k, tag: tag(), used: true}
+	sh.index[k] = i
+	return ref(shard)<<32 | ref(i)
+}
+
+// evict makes room by a clock: the first entry that is not needed and was not
+// used since the hand came by. It reports false if all are needed. With force,
+// reports that wait are given up. The view still has their amounts.
+func (sh *bookShard) evict(i *int32, drop func(*entry), force bool) bool {
+	for range 2 * len(sh.entries) {
+		sh.hand = (sh.hand + 1) % len(sh.entries)
+		e := &sh.entries[sh.hand]
+		if e.pinned() && (!force || e.batch != 0 || e.provisional != 0 || e.own != 0 || e.reading) {
+			continue
+		}
+		if e.used {
+			e.used = false
+			continue
+		}
+		drop(e)
+		delete(sh.index, e.key)
+		*i = int32(sh.hand)
+		return true
+	}
+	return false
+}
+
+// lock locks the shards of a set, one bit each, in ascending order.
+func (b *book) lock(set uint64) {
+	for i := range b {
+		if set>>i&1 == 1 {
+			b[i].mu.Lock()
+		}
+	}
+}
+
+func (b *book) unlock(set uint64) {
+	for i := range b {
+		if set>>i&1 == 1 {
+			b[i].mu.Unlock()
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package redislimit
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// A breaker ends the waiting for a master that does not answer.
+type breaker struct {
+	open   atomic.Bool
+	floors atomic.Int64 // monotonic ns until which what members remember is merged by maximum
+
+	mu     sync.Mutex
+	recent uint32 // the last questions, a bit each: missed
+	good   int    // probes since the breaker opened
+	reason string
+}
+
+const (
+	recentQuestions = 20
+	mostMissed      = 5
+	goodProbes      = 3
+	probeEach       = 250 * time.Millisecond
+	floorsFor       = int64(10 * time.Second)
+)
+
+// missed notes a question that had no answer in time.
+func (b *breaker) missed() (opened bool) { return b.note(1, "it answers too slowly") }
+
+// succeeded notes an answer.
+func (b *breaker) succeeded() { b.note(0, "") }
+
+func (b *breaker) note(missed uint32, reason string) (opened bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.recent = (b.recent<<1 | missed) & (1<<recentQuestions - 1)
+	n := 0
+	for bits := b.recent; bits != 0; bits &= bits - 1 {
+		n++
+	}
+	if missed == 0 || n < mostMissed || b.open.Load() {
+		return false
+	}
+	b.trip(reason)
+	return true
+}
+
+func (b *breaker) trip(reason string) {
+	b.good, b.reason, b.recent = 0, reason, 0
+	b.open.Store(true)
+}
+
+// break opens the breaker at once.
+func (b *breaker) breakNow(reason string) (opened bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open.Load() {
+		return false
+	}
+	b.trip(reason)
+	return true
+}
+
+// probed notes a probe, and reports whether it closed the breaker.
+func (b *breaker) probed(ok bool) (closed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.open.Load() {
+		return false
+	}
+	if !ok {
+		b.good = 0
+		return false
+	}
+	if b.good++; b.good < goodProbes {
+		return false
+	}
+	b.open.Store(false)
+	return true
+}
+
+// why returns why the breaker is open.
+func (b *breaker) why() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.reason
+}
+
+// probePause returns the time to the next probe.
+func probePause() time.Duration {
+	return probeEach - 25*time.Millisecond + rand.N(50*time.Millisecond)
+}
+
+// reason returns why a command failed, for people.
+func reason(err error) string {
+	text := err.Error()
+	switch {
+	case strings.HasPrefix(text, "OOM"):
+		return "it is full: raise maxmemory, or set maxmemory-policy volatile-ttl"
+	case strings.HasPrefix(text, "LOADING"):
+		return "it loads its data"
+	case strings.HasPrefix(text, "READONLY"):
+		return "it has become a replica"
+	case strings.HasPrefix(text, "NOPERM"), strings.HasPrefix(text, "NOAUTH"), strings.HasPrefix(text, "WRONGPASS"):
+		return "it refuses the user: " + text
+	}
+	if _, ok := rueidis.IsRedisErr(err); ok {
+		return "it answers " + text
+	}
+	if errors.Is(err, errConnecting) {
+		return "it was not reached yet"
+	}
+	return "no connection: " + text
+}

@@ -1,0 +1,60 @@
+package redislimit_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"fairshare"
+	"fairshare/limittest"
+	"fairshare/redislimit"
+	"fairshare/redislimit/redistest"
+)
+
+var groups atomic.Int64
+
+// connect returns a store of a server that lasts as long as the test.
+func connect(t testing.TB, url string) *redislimit.Store {
+	t.Helper()
+	store, err := redislimit.Connect(redislimit.Connection{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	return store
+}
+
+// open returns a member of a group of its own unless opts names one.
+func open(t testing.TB, store *redislimit.Store, limits []fairshare.Limit,
+	opts redislimit.Options) *redislimit.Limiter {
+	t.Helper()
+	opts.Store = store
+	if opts.Name == "" {
+		opts.Name = fmt.Sprint("group", groups.Add(1))
+	}
+	if opts.Memory == 0 {
+		opts.Memory = 1 << 20
+	}
+	if opts.Report == nil {
+		opts.Report = func(e redislimit.Event) { t.Log(e) }
+	}
+	l, err := redislimit.Open(t.Context(), limits, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_ = l.Close(ctx)
+	})
+	return l
+}
+
+func TestOneMemberKeepsWhatALimiterPromises(t *testing.T) {
+	store := connect(t, redistest.Start(t).URL())
+	limittest.Run(t, func(t testing.TB, limits []fairshare.Limit) fairshare.Limiter {
+		return open(t, store, limits, redislimit.Options{})
+	})
+}

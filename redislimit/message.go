@@ -1,0 +1,178 @@
+package redislimit
+
+import (
+	"crypto/sha1"
+	_ "embed"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"math"
+
+	"fairshare/memlimit"
+)
+
+// The script gets one message, integers and floats in little endian:
+//
+//	token of this message 6 bytes, member 4 bytes
+//	whether what the members remember is merged by maximum, 1 byte
+//	number of limits 2 bytes, each:
+//	    field 6 bytes, kind, settled and held 1 byte each
+//	    8 floats: W in ns (of concurrent 0), what is allowed, units of 1 µs, burst·T and 2·burst·T in µs and
+//	    rest, how far a state may be ahead
+//	for each key the number of its states 1 byte, each:
+//	    place of the limit above 2 bytes, what follows (bits) 1 byte, token that the view is based on 6 bytes
+//	    2 floats: now
+//	    bit 0: 3 floats: the view without what is asked
+//	    bit 1: 3 floats: what was charged and is not reported
+//	    bit 2: 1 float: what requests in progress of this member have
+//	    bit 3: the view is merged by maximum
+//	number of decisions 2 bytes, each:
+//	    number of parts, and of those in dry run, which are the last, 1 byte each
+//	    each part: place of its state above 2 bytes, 2 floats: cost
+//
+// The reply is:
+//
+//	how many states were unreadable, 1 byte
+//	each decision: 0 refused, 1 the dry run refused, 2 passed
+//	each state: what follows (bits), 1 byte
+//	    bit 0: 3 floats: the state, and without bit 2 its token 6 bytes
+//	    bit 1: 1 float: what requests in progress of other members have
+//	    bit 2: it was written, so its token is that of the message
+//
+//go:embed take.lua
+var takeScript string
+
+var takeDigest = digest(takeScript)
+
+func digest(script string) string {
+	sum := sha1.Sum([]byte(script))
+	return hex.EncodeToString(sum[:])
+}
+
+const (
+	hasView = 1 << iota
+	hasDelta
+	hasOwn
+	hasFloor
+)
+
+func appendFloats(b []byte, f ...float64) []byte {
+	for _, x := range f {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
+	}
+	return b
+}
+
+func flag(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// appendSpec appends a limit.
+func appendSpec(b []byte, s *spec) []byte {
+	b = append(b, s.field[:]...)
+	b = append(b, byte(s.kind), flag(s.settled), flag(s.held))
+	return appendFloats(b, float64(s.w), float64(s.allowed), s.unit(), s.burst.us, s.burst.rest, s.ceiling.us,
+		s.ceiling.rest, s.far)
+}
+
+// A stated is one state of a message.
+type stated struct {
+	spec  *spec
+	index uint16 // of its limit in the message
+	base  [tokenBytes]byte
+	at    int64
+	view  memlimit.State
+	delta delta
+	noted bool
+	own   int64
+	floor bool
+}
+
+func (st *stated) append(b []byte) []byte {
+	has := byte(0)
+	view := st.spec.figures(st.view)
+	if st.view != (memlimit.State{}) {
+		has |= hasView
+	}
+	if st.spec.kind != concurrent && (st.delta.any || st.noted) {
+		has |= hasDelta
+	}
+	if st.spec.tracked {
+		has |= hasOwn
+	}
+	if st.floor {
+		has |= hasFloor
+	}
+	b = append(binary.LittleEndian.AppendUint16(b, st.index), has)
+	b = append(b, st.base[:]...)
+	n1, n2 := float64(0), float64(0)
+	if st.spec.kind != concurrent {
+		n1, n2 = st.spec.now(st.at)
+	}
+	b = appendFloats(b, n1, n2)
+	if has&hasView != 0 {
+		b = appendFloats(b, view[:]...)
+	}
+	if has&hasDelta != 0 {
+		d := st.delta
+		switch {
+		case st.spec.kind != window && st.noted:
+			d.num = max(d.num, st.at)
+		case !d.any:
+			d.num, _ = st.spec.windowOf(st.at)
+		}
+		figures := d.figures(st.spec)
+		b = appendFloats(b, figures[:]...)
+	}
+	if has&hasOwn != 0 {
+		b = appendFloats(b, float64(st.own))
+	}
+	return b
+}
+
+// A reply is what the script answers about one state.
+type reply struct {
+	differs bool
+	state   [3]float64
+	others  int64
+	written bool
+	token   [tokenBytes]byte // if it differs and was not written
+}
+
+var errReply = errors.New("the reply of the script is cut short")
+
+func (t *reply) parse(b []byte) (rest []byte, err error) {
+	*t = reply{}
+	if len(b) < 1 {
+		return nil, errReply
+	}
+	has := b[0]
+	b = b[1:]
+	if t.differs = has&1 != 0; t.differs {
+		if len(b) < 24 {
+			return nil, errReply
+		}
+		for i := range t.state {
+			t.state[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
+		}
+		b = b[24:]
+	}
+	if has&2 != 0 {
+		if len(b) < 8 {
+			return nil, errReply
+		}
+		t.others = int64(math.Float64frombits(binary.LittleEndian.Uint64(b)))
+		b = b[8:]
+	}
+	if t.written = has&4 != 0; !t.written && t.differs {
+		if len(b) < tokenBytes {
+			return nil, errReply
+		}
+		copy(t.token[:], b)
+		b = b[tokenBytes:]
+	}
+	return b, nil
+}
