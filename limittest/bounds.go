@@ -15,11 +15,16 @@ import (
 // runNoDrift takes from a gcra limit at exactly its rate for a long time. Its
 // interval is not a whole number of nanoseconds.
 func runNoDrift(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
+	checkNoDrift(t, open, 5000)
+}
+
+// checkNoDrift takes so many times.
+func checkNoDrift(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter, times int64) {
 	for _, n := range []int64{7, 999_983} {
 		seat := seat{t, open(t, []fairshare.Limit{{Resource: fairshare.Requests, N: n, Window: 1 * s,
 			Algorithm: fairshare.GCRA, Burst: 2}})}
 		seat.want(0, 2, pass)
-		for k := int64(1); k <= 5000; k++ { // the k-th interval ends at ⌈k·W/N⌉
+		for k := int64(1); k <= times; k++ { // the k-th interval ends at ⌈k·W/N⌉
 			end := time.Duration((k*int64(1*s) + n - 1) / n)
 			if got := seat.take(end-1, 1)[0]; !got.Over || got.Wait != 1 {
 				t.Fatalf("N %d, a nanosecond before interval %d ends: got %+v", n, k, got)

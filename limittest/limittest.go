@@ -10,10 +10,7 @@ import (
 // [fairshare.Limiter] promises, and what [fairshare.Peeker] does if they are
 // Peekers. In each nothing is spent yet, and it has room for a few hundred keys.
 func Run(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T, func(testing.TB, []fairshare.Limit) fairshare.Limiter)
-	}{
+	runTests(t, open, []conformanceTest{
 		{"tables", runTables},
 		{"paced", runPaced},
 		{"all or none", runAllOrNone},
@@ -36,7 +33,17 @@ func Run(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limite
 		{"settled at once", runSettledAtOnce},
 		{"held at once", runHeldAtOnce},
 		{"overshoot", runOvershoot},
-	} {
+	})
+}
+
+// A conformanceTest checks one promise.
+type conformanceTest struct {
+	name string
+	run  func(*testing.T, func(testing.TB, []fairshare.Limit) fairshare.Limiter)
+}
+
+func runTests(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter, tests []conformanceTest) {
+	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open) })
 	}
 }

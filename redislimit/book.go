@@ -41,6 +41,7 @@ type entry struct {
 	tag uint64
 
 	base  [tokenBytes]byte // token of the state in the store that the view is based on
+	views uint32           // how often the view was replaced
 	known bool             // the view was merged with the store
 	floor bool             // what the store has may be less than was reported
 	used  bool             // recently, for the clock

@@ -49,8 +49,9 @@ type carrier struct {
 	lazy      []delayed // in the order of when they are due
 	notes     []delayed
 
+	busy bool // a batch is prepared or on its way
+
 	wake chan struct{}
-	busy atomic.Bool
 
 	// Of the goroutine alone, to use their memory again.
 	batch batch
@@ -161,6 +162,7 @@ func (k *carrier) run() {
 		if !k.master.breaker.open.Load() {
 			for k.collect() {
 				k.send()
+				k.rest()
 				if k.master.breaker.open.Load() {
 					break
 				}
@@ -248,6 +250,7 @@ func (k *carrier) collect() bool {
 	b.states, b.scripts = b.states[:0], b.scripts[:0]
 	mono := c.mono()
 	k.mu.Lock()
+	k.busy = true
 	n := min(len(k.inquiries), batchAsks)
 	b.inquiries = append(b.inquiries, k.inquiries[:n]...)
 	k.inquiries = append(k.inquiries[:0], k.inquiries[n:]...)
@@ -290,10 +293,18 @@ func (k *carrier) collect() bool {
 		k.mu.Unlock()
 	}
 	if len(b.states) == 0 {
+		k.rest()
 		return false
 	}
 	k.encode()
 	return true
+}
+
+// rest notes that nothing is on its way.
+func (k *carrier) rest() {
+	k.mu.Lock()
+	k.busy = false
+	k.mu.Unlock()
 }
 
 // include adds the states of an ask. If another carrier has one of them on its
@@ -307,7 +318,9 @@ func (k *carrier) include(a inquiry) bool {
 		e := c.book.at(p.ref)
 		ok := k.add(p.ref, e, true)
 		if ok && !p.reads {
-			k.batch.states[e.batch-1].provisional += p.amount
+			st := &k.batch.states[e.batch-1]
+			st.provisional += p.amount
+			st.test = st.test || p.views != e.views || c.opts.alwaysAsk
 		}
 		sh.mu.Unlock()
 		if !ok { // its states go without it
@@ -488,8 +501,6 @@ func (k *carrier) send() {
 		k.lost(b.scripts, err)
 		return
 	}
-	k.busy.Store(true)
-	defer k.busy.Store(false)
 	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 	defer cancel()
 	began := c.mono()
@@ -603,6 +614,9 @@ func (k *carrier) merge(st *sent, mono int64) {
 			s.local.AddHeld(s.index, key[:], st.reply.others-e.others)
 			e.others = st.reply.others
 		}
+	}
+	if st.reply.differs {
+		e.views++
 	}
 	if st.reply.differs && s.kind != concurrent {
 		at := time.Unix(0, e.at)

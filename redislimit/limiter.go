@@ -246,6 +246,7 @@ func (c *core) with(local *memlimit.Limiter, limits []fairshare.Limit, policy st
 	specs := slices.Clone(*c.specs.Load())
 	for i := range limits {
 		s := newSpec(&limits[i], local, i, c.slack)
+		s.viewOnly = s.viewOnly && !c.opts.alwaysAsk
 		name := identity(&limits[i])
 		id, ok := c.ids[name]
 		if !ok {
@@ -361,6 +362,11 @@ func (l *Limiter) Take(_ context.Context, now time.Time, takes []fairshare.Take,
 	for i := range r.takes {
 		r.takes[i].Key = r.keys[i][:]
 	}
+	if c.opts.alwaysAsk && slices.ContainsFunc(takes, func(t fairshare.Take) bool { return t.DryRun }) {
+		if err := l.Peek(context.Background(), now, takes, tallies); err != nil { // else nobody waits for dry takes
+			return err
+		}
+	}
 	q, read := l.decide(r, at, takes, tallies, true)
 	if read {
 		l.read(q)
@@ -395,7 +401,7 @@ func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, talli
 	mono, ns := c.mono(), at.UnixNano()
 	r.given = r.given[:0]
 	members := c.members.Load()
-	asked := false
+	asked, old := false, false
 	for i := range r.takes {
 		if r.refs[i] == none {
 			continue
@@ -408,26 +414,26 @@ func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, talli
 				c.queueNote(r.refs[i], e)
 			}
 			if tallies[i].Over && c.isOld(e, s, mono) && !e.reading && c.isUp(e.tag) {
-				if q == nil {
-					q = newQuestion()
-				}
-				e.reading = true
-				q.parts = append(q.parts, part{ref: r.refs[i], key: e.key, tag: e.tag, reads: true, dry: t.DryRun})
+				old = old || first && !pass && !t.DryRun || pass && t.DryRun
 			}
 			continue
 		}
-		p := part{ref: r.refs[i], key: e.key, tag: e.tag, take: int32(i), dry: t.DryRun, spec: s, every: t.Every}
+		p := part{ref: r.refs[i], key: e.key, tag: e.tag, take: int32(i), dry: t.DryRun, spec: s, every: t.Every,
+			views: e.views}
 		p.cost = t.Cost
 		if s.held {
 			p.cost = tallies[i].Held
 		} else if s.settled {
-			continue
+			if !c.opts.alwaysAsk {
+				continue
+			}
+			p.cost = 0
 		}
 		p.amount = s.amount(p.cost, t.Every)
 		share := s.credit / members
 		pending := e.unacked
 		if s.tracked {
-			pending = e.own - e.acked
+			pending = max(0, pending+e.own-e.acked)
 		}
 		up := c.isUp(e.tag)
 		p.credit = !up || e.known && share > 0 && pending+p.cost <= share && r.used[i]+p.cost <= s.allowed-members*share
@@ -448,11 +454,12 @@ func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, talli
 		}
 		r.given = append(r.given, p)
 	}
-	switch {
-	case q != nil && !pass && first:
-		return q, true
-	case q != nil: // nobody waits for what a dry run says
-		c.stats.reads.Add(1)
+	if old {
+		q = l.readAll(r, pass)
+		if !pass {
+			return q, true
+		}
+		c.stats.reads.Add(1) // nobody waits for what a dry run says
 		q.state.Store(abandonedPass)
 		l.submit(q)
 		q = nil
@@ -467,6 +474,21 @@ func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, talli
 		c.stats.refused.Add(1)
 	}
 	return q, false
+}
+
+// readAll returns a question for the states of a group that the view refuses. The
+// shards are locked.
+func (l *Limiter) readAll(r *request, dry bool) *question {
+	q := newQuestion()
+	for i := range r.takes {
+		if r.refs[i] == none || r.takes[i].DryRun != dry {
+			continue
+		}
+		e := l.core.book.at(r.refs[i])
+		e.reading = true
+		q.parts = append(q.parts, part{ref: r.refs[i], key: e.key, tag: e.tag, reads: true})
+	}
+	return q
 }
 
 // isOld reports whether a view that refuses is to be read again.
@@ -667,11 +689,18 @@ func (l *Limiter) Peek(ctx context.Context, now time.Time, takes []fairshare.Tak
 	return l.local.Peek(ctx, at, r.takes, tallies)
 }
 
+// Flush reports all that is pending. It waits until the store has it or ctx ends.
+func (l *Limiter) Flush(ctx context.Context) error { return l.core.flush(ctx) }
+
 // Close gives back what requests in progress have, reports what is pending, and
 // leaves the group. It waits until ctx ends. Takes and charges afterwards count in
-// this program alone.
+// this program alone. Limiters that With has returned are closed, too.
 func (l *Limiter) Close(ctx context.Context) error {
 	c := l.core
+	if c.ctx.Err() != nil {
+		return nil
+	}
+	c.giveBack()
 	err := c.flush(ctx)
 	c.leave(ctx)
 	c.stop()
@@ -696,9 +725,10 @@ type part struct {
 	tag    uint64
 	take   int32
 	dry    bool
-	credit bool // not asked
-	reads  bool // inquiries for the state only
-	inView bool // after the answer: the view contains it
+	credit bool   // not asked
+	reads  bool   // inquiries for the state only
+	views  uint32 // of the entry when the view was charged
+	inView bool   // after the answer: the view contains it
 	spec   *spec
 	every  time.Duration
 	cost   int64 // or what is held

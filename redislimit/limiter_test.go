@@ -38,7 +38,11 @@ func open(t testing.TB, store *redislimit.Store, limits []fairshare.Limit,
 		opts.Memory = 1 << 20
 	}
 	if opts.Report == nil {
-		opts.Report = func(e redislimit.Event) { t.Log(e) }
+		opts.Report = func(e redislimit.Event) {
+			if e.Kind != redislimit.MemberJoined && e.Kind != redislimit.MemberLeft {
+				t.Log(e)
+			}
+		}
 	}
 	l, err := redislimit.Open(t.Context(), limits, opts)
 	if err != nil {
@@ -56,5 +60,43 @@ func TestOneMemberKeepsWhatALimiterPromises(t *testing.T) {
 	store := connect(t, redistest.Start(t).URL())
 	limittest.Run(t, func(t testing.TB, limits []fairshare.Limit) fairshare.Limiter {
 		return open(t, store, limits, redislimit.Options{})
+	})
+}
+
+// openGroup returns members of a new group.
+func openGroup(t testing.TB, store *redislimit.Store, limits []fairshare.Limit, n int,
+	opts redislimit.Options) *limittest.Group {
+	t.Helper()
+	opts.Name = fmt.Sprint("group", groups.Add(1))
+	g := &limittest.Group{Slack: redislimit.DefaultSlack}
+	var members []*redislimit.Limiter
+	for i := range n {
+		opts.Member = fmt.Sprint("member ", i)
+		l := open(t, store, limits, opts)
+		members = append(members, l)
+		g.Members = append(g.Members, l)
+	}
+	for _, l := range members {
+		for len(l.Status().Members) != n {
+			redislimit.Beat(l)
+		}
+	}
+	g.Flush = func(ctx context.Context) error {
+		for _, l := range members {
+			if err := l.Flush(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	g.Join = func() fairshare.Limiter { return open(t, store, limits, opts) }
+	g.Kill = func(i int) { redislimit.Kill(members[i]) }
+	return g
+}
+
+func TestGroupKeepsItsBound(t *testing.T) {
+	store := connect(t, redistest.Start(t).URL())
+	limittest.RunGroup(t, func(t testing.TB, limits []fairshare.Limit, n int) *limittest.Group {
+		return openGroup(t, store, limits, n, redislimit.Patient(redislimit.Options{}))
 	})
 }

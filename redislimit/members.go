@@ -261,6 +261,21 @@ func (c *core) touch() {
 	}
 }
 
+// giveBack has the store forget what requests in progress have.
+func (c *core) giveBack() {
+	for i := range c.book {
+		sh := &c.book[i]
+		sh.mu.Lock()
+		for j := range sh.entries {
+			if e := &sh.entries[j]; e.own > e.provisional {
+				e.own = e.provisional
+				c.queue(ref(i)<<32|ref(j), e, true)
+			}
+		}
+		sh.mu.Unlock()
+	}
+}
+
 // leave tells the others that this member ends.
 func (c *core) leave(ctx context.Context) {
 	if client, err := c.store.Client(); err == nil {
@@ -272,7 +287,7 @@ func (c *core) leave(ctx context.Context) {
 
 // flush reports all that is pending.
 func (c *core) flush(ctx context.Context) error {
-	for {
+	for pause := 20 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
 		waits := 0
 		for _, m := range c.routes.Load().masters {
 			for _, k := range m.carriers {
@@ -284,19 +299,12 @@ func (c *core) flush(ctx context.Context) error {
 					*list = (*list)[:0]
 				}
 				waits += len(k.urgent) + len(k.inquiries)
+				if k.busy {
+					waits++
+				}
 				k.mu.Unlock()
 				k.awake()
 			}
-		}
-		for i := range c.book {
-			sh := &c.book[i]
-			sh.mu.Lock()
-			for j := range sh.entries {
-				if sh.entries[j].batch != 0 {
-					waits++
-				}
-			}
-			sh.mu.Unlock()
 		}
 		if waits == 0 {
 			return nil
@@ -304,7 +312,7 @@ func (c *core) flush(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", errFlush, ctx.Err())
-		case <-time.After(time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }

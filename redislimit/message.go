@@ -17,8 +17,8 @@ import (
 //	whether what the members remember is merged by maximum, 1 byte
 //	number of limits 2 bytes, each:
 //	    field 6 bytes, kind, settled and held 1 byte each
-//	    8 floats: W in ns (of concurrent 0), what is allowed, units of 1 µs, burst·T and 2·burst·T in µs and
-//	    rest, how far a state may be ahead
+//	    9 floats: W in ns (of concurrent 0), what is allowed, units of 1 µs, burst·T and 2·burst·T in µs and
+//	    rest, how far a state may be ahead, T in units
 //	for each key the number of its states 1 byte, each:
 //	    place of the limit above 2 bytes, what follows (bits) 1 byte, token that the view is based on 6 bytes
 //	    2 floats: now
@@ -26,6 +26,7 @@ import (
 //	    bit 1: 3 floats: what was charged and is not reported
 //	    bit 2: 1 float: what requests in progress of this member have
 //	    bit 3: the view is merged by maximum
+//	    bit 4: some decisions were prepared by a view before the last one
 //	number of decisions 2 bytes, each:
 //	    number of parts, and of those in dry run, which are the last, 1 byte each
 //	    each part: place of its state above 2 bytes, 2 floats: cost
@@ -54,6 +55,7 @@ const (
 	hasDelta
 	hasOwn
 	hasFloor
+	hasTest
 )
 
 func appendFloats(b []byte, f ...float64) []byte {
@@ -75,7 +77,7 @@ func appendSpec(b []byte, s *spec) []byte {
 	b = append(b, s.field[:]...)
 	b = append(b, byte(s.kind), flag(s.settled), flag(s.held))
 	return appendFloats(b, float64(s.w), float64(s.allowed), s.unit(), s.burst.us, s.burst.rest, s.ceiling.us,
-		s.ceiling.rest, s.far)
+		s.ceiling.rest, s.far, float64(s.wg))
 }
 
 // A stated is one state of a message.
@@ -89,6 +91,7 @@ type stated struct {
 	noted bool
 	own   int64
 	floor bool
+	test  bool
 }
 
 func (st *stated) append(b []byte) []byte {
@@ -105,6 +108,9 @@ func (st *stated) append(b []byte) []byte {
 	}
 	if st.floor {
 		has |= hasFloor
+	}
+	if st.test {
+		has |= hasTest
 	}
 	b = append(binary.LittleEndian.AppendUint16(b, st.index), has)
 	b = append(b, st.base[:]...)

@@ -238,6 +238,11 @@ func (d *delta) charge(s *spec, amount, at, taken int64) {
 	if s.kind == window {
 		num, _ = s.windowOf(at)
 	}
+	if s.kind == quiet && amount < 0 { // a refund does not prolong the time
+		if num = longAgo; d.any {
+			num = d.num
+		}
+	}
 	if !d.any || float64(d.num-num) > s.far*d.scale(s) {
 		if !d.any {
 			*d = delta{}
@@ -269,6 +274,9 @@ func (d *delta) charge(s *spec, amount, at, taken int64) {
 	d.cur = addSaturated(d.cur, amount)
 }
 
+// longAgo is before all requests, in ns.
+const longAgo = -1 << 61
+
 // scale returns how many units of num are one of spec.far.
 func (d *delta) scale(s *spec) float64 {
 	if s.kind == window {
@@ -299,7 +307,7 @@ func (d *delta) merge(s *spec, old delta) {
 }
 
 // mostAmount is where amounts in a message saturate.
-const mostAmount = 1 << 52
+const mostAmount = 1 << 61
 
 func addSaturated(a, b int64) int64 {
 	return max(-mostAmount, min(mostAmount, a+max(-mostAmount, min(mostAmount, b))))
@@ -313,10 +321,14 @@ func (d *delta) figures(s *spec) [3]float64 {
 		return [3]float64{m.us, m.rest}
 	case quiet:
 		us, ns := floorDiv(d.num, 1000)
-		return [3]float64{float64(us), float64(ns), float64(d.cur)}
+		return [3]float64{float64(us), float64(ns), float64(max(-mostFloat, min(d.cur, mostFloat)))}
 	}
-	return [3]float64{float64(d.num), float64(d.prev), float64(d.cur)}
+	clip := func(n int64) float64 { return float64(max(-mostFloat, min(n, mostFloat))) }
+	return [3]float64{float64(d.num), clip(d.prev), clip(d.cur)}
 }
+
+// mostFloat is the greatest amount in a message.
+const mostFloat = 1 << 52
 
 // deltaSpan returns an amount of a delta as a span. Of limits with paces of their
 // own the amount is in ns.
@@ -369,8 +381,18 @@ func (s *spec) with(st memlimit.State, d *delta) memlimit.State {
 
 // amount returns a cost in the unit of deltas.
 func (s *spec) amount(cost int64, every time.Duration) int64 {
-	if !s.paced || every <= 0 {
+	if !s.paced {
 		return cost
 	}
-	return addSaturated(0, int64(min(float64(cost)*float64(every), mostAmount)))
+	if every <= 0 {
+		every = s.limit.Window // its N is 1
+	}
+	hi, lo := bits.Mul64(uint64(max(cost, -cost)), uint64(every))
+	if hi > 0 || lo > farthest {
+		lo = farthest
+	}
+	if cost < 0 {
+		return -int64(lo)
+	}
+	return int64(lo)
 }

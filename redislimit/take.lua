@@ -8,8 +8,9 @@ local token, me, floors, ndefs, pos = read('<c6c4BH', m)
 local D = {}
 for i = 1, ndefs do
   local d = {}
-  d.field, d.kind, d.settled, d.held, d.w, d.a, d.unit, d.bu, d.br, d.cu, d.cr, d.far, pos =
-    read('<c6BBBdddddddd', m, pos)
+  d.field, d.kind, d.settled, d.held, d.w, d.a, d.unit, d.bu, d.br, d.cu, d.cr, d.far, d.t, pos =
+    read('<c6BBBddddddddd', m, pos)
+  d.most = 4 * d.a + 268435456 -- where counts saturate
   D[i] = d
 end
 
@@ -86,7 +87,7 @@ local function add(e, d1, d2, d3)
     elseif back == 1 then
       e.s2 = math.max(0, e.s2 + d3)
     end
-    e.s2, e.s3 = math.min(e.s2, 4 * d.a), math.min(e.s3, 4 * d.a)
+    e.s2, e.s3 = math.min(e.s2, d.most), math.min(e.s3, d.most)
   elseif k == 1 then
     if e.s1 < e.n1 or e.s1 == e.n1 and e.s2 < e.n2 then e.s1, e.s2 = e.n1, e.n2 end
     local u, r = carry(e.s1 + d1, e.s2 + d2, d.unit)
@@ -99,7 +100,7 @@ local function add(e, d1, d2, d3)
     end
     e.s1, e.s2 = u, r
   elseif k == 2 then
-    if d3 ~= 0 then e.s3 = math.min(math.max(0, e.s3 + d3), 4 * d.a) end
+    if d3 ~= 0 then e.s3 = math.min(math.max(0, e.s3 + d3), d.most) end
     if e.s3 > 0 and (d1 > e.s1 or d1 == e.s1 and d2 > e.s2) then e.s1, e.s2 = d1, d2 end
   end
 end
@@ -126,7 +127,13 @@ local function passes(e, c1, c2)
     if r < 0 then u, r = u - 1, r + d.unit end
     if u < 0 then u, r = 0, 0 end
     if d.settled == 1 then
-      u = u + math.ceil(h * (d.bu + d.br / d.unit) / d.a)
+      local span = h * d.t
+      if span < 9007199254740992 then
+        local whole = floor(span / d.unit)
+        u, r = carry(u + whole, r + span - whole * d.unit, d.unit)
+      else
+        u = u + math.ceil(span / d.unit)
+      end
       return u < d.bu or u == d.bu and r < d.br
     end
     u, r = carry(u + c1, r + c2, d.unit)
@@ -165,7 +172,7 @@ for k = 1, #KEYS do
     if has % 2 == 1 then e.f1, e.f2, e.f3, pos = read('<ddd', m, pos) end
     if has % 4 >= 2 then e.d1, e.d2, e.d3, pos = read('<ddd', m, pos) end
     if has % 8 >= 4 then e.own, pos = read('<d', m, pos) end
-    e.floor = has % 16 >= 8
+    e.floor, e.test = has % 16 >= 8, has >= 16
     E[n], names[j] = e, e.d.field
   end
   local got = pcall('HMGET', KEYS[k], unpack(names))
@@ -204,16 +211,17 @@ for k = 1, #KEYS do
     -- The state as of now.
     if kind == 0 then
       if e.s1 - e.n1 > d.far then e.s1 = e.n1 end
-      e.s2, e.s3 = math.min(e.s2, 4 * d.a), math.min(e.s3, 4 * d.a)
+      e.s2, e.s3 = math.min(e.s2, d.most), math.min(e.s3, d.most)
       if e.n1 > e.s1 or e.s2 + e.s3 == 0 then roll(e, e.n1) end
     elseif kind == 1 then
+      if not v then e.s1, e.s2 = e.n1, e.n2 end
       if e.s2 >= d.unit then e.s2 = d.unit - 1 end
       if e.s1 - e.n1 > d.far then e.s1, e.s2 = carry(e.n1 + d.cu, e.n2 + d.cr, d.unit) end
     elseif kind == 2 then
       if e.s1 - e.n1 > d.far then e.s1, e.s2 = e.n1, e.n2 end
       local gap = (e.n1 - e.s1) * 1000 + e.n2 - e.s2
       if e.s3 == 0 or gap >= d.w then e.s1, e.s2, e.s3 = 0, 0, 0 end
-      e.s3 = math.min(e.s3, 4 * d.a)
+      e.s3 = math.min(e.s3, d.most)
     end
     e.same = e.stored == e.base or not e.stored
     if e.d1 then
@@ -248,7 +256,7 @@ for i = 1, ndecisions do
     local pass = true
     for j = from, to do
       local p = P[j]
-      if not p.e.same and not passes(p.e, p.c1, p.c2) then pass = false end
+      if (p.e.test or not p.e.same) and not passes(p.e, p.c1, p.c2) then pass = false end
     end
     for j = from, to do
       local e = P[j].e
@@ -268,7 +276,7 @@ end
 
 local i = 1
 for k = 1, #KEYS do
-  local set, gone, ttl = {}, {}, 0
+  local set, ttl = {}, 0
   while i <= n and E[i].key == k do
     local e = E[i]
     local d = e.d
@@ -291,10 +299,10 @@ for k = 1, #KEYS do
         if e.own > 0 then records[#records + 1] = me .. pack('<dI4', e.own, seconds()) end
         if #records > 0 then v = v .. table.concat(records) end
       end
-      if left > 0 or records and #records > 0 then
+      -- A state that was refunded stays until the key expires: without it, members would
+      -- restore what they remember.
+      if left > 0 or records and #records > 0 or e.stored then
         set[#set + 1], set[#set + 2] = d.field, v
-      elseif e.stored then
-        gone[#gone + 1] = d.field
       end
     end
     if records and #records > 0 and left < 6000 then left = 6000 end
@@ -313,7 +321,6 @@ for k = 1, #KEYS do
     out[#out + 1] = string.char(has) .. r
     i = i + 1
   end
-  if #gone > 0 then call('HDEL', KEYS[k], unpack(gone)) end
   if #set > 0 then
     call('HSET', KEYS[k], unpack(set))
     ttl = math.ceil(math.min(ttl, 1e11)) + 2000

@@ -1,0 +1,35 @@
+package redislimit
+
+import (
+	"context"
+	"time"
+)
+
+// Patient has each question wait for its answer: a busy machine must not decide a
+// test.
+func Patient(o Options) Options {
+	o.Wait, o.fixedWait = 10*time.Second, true
+	return o
+}
+
+// AlwaysAsk has a member look at the store whenever its view refuses, and pass
+// nothing on credit.
+func AlwaysAsk(o Options) Options {
+	o = Patient(o)
+	o.Slack, o.alwaysAsk = -1, true
+	return o
+}
+
+// Beat sends a heartbeat now.
+func Beat(l *Limiter) {
+	client, err := l.core.store.Client()
+	if err != nil {
+		panic(err)
+	}
+	if err := l.core.beat(context.Background(), client, "beat"); err != nil {
+		panic(err)
+	}
+}
+
+// Kill ends a member without a word.
+func Kill(l *Limiter) { l.core.stop() }
