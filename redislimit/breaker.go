@@ -14,6 +14,7 @@ import (
 // A breaker ends the waiting for a master that does not answer.
 type breaker struct {
 	open   atomic.Bool
+	sends  atomic.Bool  // reports are sent, although it is open
 	floors atomic.Int64 // monotonic ns until which what members remember is merged by maximum
 
 	mu     sync.Mutex
@@ -53,6 +54,7 @@ func (b *breaker) note(missed uint32, reason string) (opened bool) {
 
 func (b *breaker) trip(reason string) {
 	b.good, b.reason, b.recent = 0, reason, 0
+	b.sends.Store(false)
 	b.open.Store(true)
 }
 
@@ -60,30 +62,37 @@ func (b *breaker) trip(reason string) {
 func (b *breaker) breakNow(reason string) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.open.Load() {
+	if b.silent() {
 		return false
 	}
 	b.trip(reason)
 	return true
 }
 
-// probed notes a probe, and reports whether it closed the breaker.
-func (b *breaker) probed(ok bool) (closed bool) {
+// probed notes a probe. After the first good one what members remember is reported,
+// and after three the breaker closes: so all members have time to report.
+func (b *breaker) probed(ok bool) (answers, closed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.open.Load() {
-		return false
+		return false, false
 	}
 	if !ok {
 		b.good = 0
-		return false
+		b.sends.Store(false)
+		return false, false
 	}
-	if b.good++; b.good < goodProbes {
-		return false
+	b.good++
+	b.sends.Store(true)
+	if b.good < goodProbes {
+		return b.good == 1, false
 	}
 	b.open.Store(false)
-	return true
+	return false, true
 }
+
+// silent reports whether nothing is sent to the master.
+func (b *breaker) silent() bool { return b.open.Load() && !b.sends.Load() }
 
 // why returns why the breaker is open.
 func (b *breaker) why() string {

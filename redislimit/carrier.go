@@ -159,14 +159,9 @@ func (k *carrier) run() {
 	defer k.core.wg.Done()
 	timer := time.NewTimer(time.Hour)
 	for {
-		if !k.master.breaker.open.Load() {
-			for k.collect() {
-				k.send()
-				k.rest()
-				if k.master.breaker.open.Load() {
-					break
-				}
-			}
+		for !k.master.breaker.silent() && k.collect() {
+			k.send()
+			k.rest()
 		}
 		k.failAsks()
 		timer.Reset(k.pause())
@@ -184,7 +179,7 @@ func (k *carrier) run() {
 func (k *carrier) pause() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.master.breaker.open.Load() {
+	if k.master.breaker.silent() {
 		return time.Hour // the breaker wakes it
 	}
 	due := int64(1 << 62)
@@ -198,7 +193,7 @@ func (k *carrier) pause() time.Duration {
 
 // failAsks answers what waits while the breaker is open.
 func (k *carrier) failAsks() {
-	if k.master.breaker.open.Load() {
+	if k.master.breaker.silent() {
 		k.failAll()
 	}
 }

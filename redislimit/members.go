@@ -1,6 +1,7 @@
 package redislimit
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed"
@@ -14,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"fairshare"
 	"fairshare/internal/prose"
 	"github.com/redis/rueidis"
 )
@@ -509,10 +511,10 @@ func (m *master) probe(ctx context.Context) {
 		err = errors.New("the probe has an unknown reply")
 	}
 	if err != nil {
-		if !m.breaker.open.Load() && c.ctx.Err() == nil {
+		if c.ctx.Err() == nil {
 			m.away(reason(err))
 		}
-		m.breaker.probed(false)
+		_, _ = m.breaker.probed(false)
 		return
 	}
 	epoch, _ := reply[2].ToString()
@@ -520,14 +522,18 @@ func (m *master) probe(ctx context.Context) {
 	lost := m.epoch != "" && (epoch != m.epoch ||
 		before != strconv.FormatInt(m.probed, 10) && before != strconv.FormatInt(m.seq-1, 10))
 	if m.epoch, m.probed = epoch, m.seq; lost {
-		m.breaker.floors.Store(c.mono() + floorsFor)
+		m.refill()
 		c.events.send(StoreLost, "store %s has lost counts: members restore what they remember", m.name())
 	}
 	slow := time.Since(began) > max(c.opts.Wait, DefaultWait)
 	if m.breaker.open.Load() && !slow {
 		_ = c.beat(ctx, client, "beat")
 	}
-	if m.breaker.probed(!slow) {
+	answers, closed := m.breaker.probed(!slow)
+	if answers {
+		m.refill()
+	}
+	if closed {
 		m.recover()
 	}
 }
@@ -573,6 +579,50 @@ func (m *master) wentAway() {
 	}
 	c.events.send(StoreAway, "store away since %s; enforcing %s here; %s: %s", since.Format(time.TimeOnly), share,
 		m.name(), m.breaker.why())
+}
+
+// refill has all that this member remembers reported, and merged by maximum. The
+// states nearest to their limits come first.
+func (m *master) refill() {
+	c := m.core
+	m.breaker.floors.Store(c.mono() + floorsFor)
+	type debt struct {
+		ref  ref
+		part float64 // of the limit
+	}
+	var debts []debt
+	for i := range c.book {
+		sh := &c.book[i]
+		sh.mu.Lock()
+		for j := range sh.entries {
+			e := &sh.entries[j]
+			if _, live := sh.index[e.key]; !live || c.master(e.tag) != m {
+				continue
+			}
+			s, key := c.spec(e.key.id), e.key.name.bytes()
+			tallies := make([]fairshare.Tally, 1)
+			_ = s.local.Peek(context.Background(), time.Unix(0, e.at),
+				[]fairshare.Take{{Limit: s.index, Key: key[:], Every: e.every}}, tallies)
+			if tallies[0].Used == 0 && e.own == 0 {
+				continue
+			}
+			e.floor = true
+			debts = append(debts, debt{ref(i)<<32 | ref(j), float64(tallies[0].Used) / float64(max(1, s.allowed))})
+		}
+		sh.mu.Unlock()
+	}
+	slices.SortFunc(debts, func(a, b debt) int { return cmp.Compare(b.part, a.part) })
+	for _, d := range debts {
+		sh := &c.book[d.ref.shard()]
+		sh.mu.Lock()
+		if e := c.book.at(d.ref); e.floor {
+			c.queue(d.ref, e, true)
+		}
+		sh.mu.Unlock()
+	}
+	for _, k := range m.carriers {
+		k.awake()
+	}
 }
 
 // recover has the carriers go on after the breaker closed.
@@ -633,6 +683,7 @@ type clock struct {
 	best    time.Duration // trip of the best sample
 	bestAt  time.Time
 	off     time.Duration // by the best sample
+	off0    time.Duration // in tests: how far this clock is off
 }
 
 const (
@@ -656,7 +707,7 @@ func (k *clock) correction() time.Duration { return time.Duration(k.offset.Load(
 // sample takes the store's time, which was read between two times of this clock.
 func (k *clock) sample(c *core, at, began, ended time.Time) {
 	trip := ended.Sub(began)
-	off := at.Sub(began.Add(trip / 2))
+	off := at.Sub(began.Add(trip/2 + k.off0))
 	k.mu.Lock()
 	jumped := (off - k.off).Abs() > clockStep+trip
 	if !k.started || jumped || trip <= k.best || ended.Sub(k.bestAt) > clockMinute {

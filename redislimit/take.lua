@@ -208,17 +208,20 @@ for k = 1, #KEYS do
       end
       e.records = records
     end
-    -- The state as of now.
+    -- The state as of now. If it is far ahead, it is written, so that it advances again.
     if kind == 0 then
-      if e.s1 - e.n1 > d.far then e.s1 = e.n1 end
+      if e.s1 - e.n1 > d.far then e.s1, e.dirty = e.n1, true end
       e.s2, e.s3 = math.min(e.s2, d.most), math.min(e.s3, d.most)
       if e.n1 > e.s1 or e.s2 + e.s3 == 0 then roll(e, e.n1) end
     elseif kind == 1 then
       if not v then e.s1, e.s2 = e.n1, e.n2 end
       if e.s2 >= d.unit then e.s2 = d.unit - 1 end
-      if e.s1 - e.n1 > d.far then e.s1, e.s2 = carry(e.n1 + d.cu, e.n2 + d.cr, d.unit) end
+      if e.s1 - e.n1 > d.far then
+        e.s1, e.s2 = carry(e.n1 + d.cu, e.n2 + d.cr, d.unit)
+        e.dirty = true
+      end
     elseif kind == 2 then
-      if e.s1 - e.n1 > d.far then e.s1, e.s2 = e.n1, e.n2 end
+      if e.s1 - e.n1 > d.far then e.s1, e.s2, e.dirty = e.n1, e.n2, true end
       local gap = (e.n1 - e.s1) * 1000 + e.n2 - e.s2
       if e.s3 == 0 or gap >= d.w then e.s1, e.s2, e.s3 = 0, 0, 0 end
       e.s3 = math.min(e.s3, d.most)

@@ -138,6 +138,9 @@ func (s *Server) try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	reply, err := client.Do(ctx, client.B().Arbitrary(args...).Build()).ToMessage()
+	if rueidis.IsRedisNil(err) {
+		return "", nil
+	}
 	if err != nil {
 		return "", err
 	}

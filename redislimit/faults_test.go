@@ -1,0 +1,426 @@
+package redislimit_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"fairshare"
+	"fairshare/redislimit"
+	"fairshare/redislimit/redistest"
+)
+
+var now = time.Unix(1_800_000_000, 0)
+
+var hundred = []fairshare.Limit{{Name: "hundred", Resource: fairshare.Requests, N: 100, Window: time.Hour, Exact: true}}
+
+// journal collects the events of a member.
+type journal struct {
+	mu     sync.Mutex
+	events []redislimit.Event
+}
+
+func (j *journal) report(e redislimit.Event) {
+	j.mu.Lock()
+	j.events = append(j.events, e)
+	j.mu.Unlock()
+}
+
+// has reports whether there was an event whose text contains all parts.
+func (j *journal) has(kind redislimit.EventKind, parts ...string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, e := range j.events {
+		ok := e.Kind == kind
+		for _, part := range parts {
+			ok = ok && strings.Contains(e.Text, part)
+		}
+		if ok {
+			return true
+		}
+	}
+	return false
+}
+
+// await waits until a condition holds.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within 20s", what)
+		}
+	}
+}
+
+// admit asks so often for one key, and returns how many passed and the longest wait.
+func admit(t *testing.T, l fairshare.Limiter, key string, times int) (passed int, longest time.Duration) {
+	t.Helper()
+	tallies := make([]fairshare.Tally, 1)
+	for range times {
+		began := time.Now()
+		takes := []fairshare.Take{{Key: []byte(key), Cost: 1}}
+		if err := l.Take(context.Background(), now, takes, tallies); err != nil {
+			t.Fatal(err)
+		}
+		longest = max(longest, time.Since(began))
+		if !tallies[0].Over {
+			passed++
+		}
+	}
+	return passed, longest
+}
+
+func flush(t *testing.T, members ...*redislimit.Limiter) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for _, l := range members {
+		if err := l.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// pair returns two members of a new group, and their journals.
+func pair(t *testing.T, url string, limits []fairshare.Limit, opts redislimit.Options) (a, b *redislimit.Limiter,
+	journals *[2]journal) {
+	t.Helper()
+	journals = &[2]journal{}
+	opts.Name = fmt.Sprint("group", groups.Add(1))
+	var members [2]*redislimit.Limiter
+	for i := range members {
+		opts.Report = journals[i].report
+		members[i] = open(t, connect(t, url), limits, opts)
+	}
+	for _, l := range members {
+		await(t, "two members", func() bool { redislimit.Beat(l); return len(l.Status().Members) == 2 })
+	}
+	return members[0], members[1], journals
+}
+
+func TestStoppedStoreLeavesAShareToEachMember(t *testing.T) {
+	server := redistest.Start(t)
+	a, b, journals := pair(t, server.URL(), hundred, redislimit.Options{})
+	if n, _ := admit(t, a, "before", 10); n != 10 {
+		t.Fatalf("%d of 10 passed before", n)
+	}
+	flush(t, a, b)
+	server.Stop()
+	for i, l := range []*redislimit.Limiter{a, b} {
+		n, _ := admit(t, l, "k", 200)
+		if n < 45 || n > 50 {
+			t.Errorf("member %d admitted %d of its share of 50", i, n)
+		}
+		st := l.Status()
+		if !st.Away || st.AwaySince.IsZero() || st.Reason == "" || st.Late < 5 || st.Late > 25 {
+			t.Errorf("member %d: status %+v", i, st)
+		}
+		if !journals[i].has(redislimit.StoreAway, "store away since", "1/2 of each limit") {
+			t.Errorf("member %d has not reported that the store is away", i)
+		}
+	}
+	server.Continue()
+	for i, l := range []*redislimit.Limiter{a, b} {
+		await(t, "back", func() bool { return !l.Status().Away })
+		if !journals[i].has(redislimit.StoreBack, "store back after", "handed over") {
+			t.Errorf("member %d has not reported that the store is back", i)
+		}
+	}
+	flush(t, a, b)
+	n := 0
+	for _, l := range []*redislimit.Limiter{a, b} {
+		m, _ := admit(t, l, "k", 100)
+		n += m
+	}
+	if n > 10 {
+		t.Errorf("%d more were admitted after the store was back: counts were lost", n)
+	}
+	if n, _ := admit(t, b, "before", 200); n > 90 {
+		t.Errorf("%d were admitted where 10 were counted before", n)
+	}
+}
+
+func TestEmptyRestartIsRefilled(t *testing.T) {
+	server := redistest.Start(t)
+	a, b, _ := pair(t, server.URL(), hundred, redislimit.Options{})
+	n, _ := admit(t, a, "k", 60)
+	m, _ := admit(t, b, "k", 60)
+	if n+m != 100 {
+		t.Errorf("%d were admitted before", n+m)
+	}
+	half, _ := admit(t, a, "half", 50)
+	flush(t, a, b)
+	server.Kill()
+	await(t, "away", func() bool { return a.Status().Away && b.Status().Away })
+	server.Run()
+	await(t, "back", func() bool { return !a.Status().Away && !b.Status().Away })
+	more := 0
+	for _, l := range []*redislimit.Limiter{a, b, a, b} {
+		n, _ := admit(t, l, "k", 30)
+		more += n
+	}
+	if more > 1 {
+		t.Errorf("%d more than 100 were admitted after an empty restart", more)
+	}
+	rest := 0
+	for _, l := range []*redislimit.Limiter{a, b, a, b} {
+		n, _ := admit(t, l, "half", 60)
+		rest += n
+	}
+	if half != 50 || rest > 51 {
+		t.Errorf("%d were admitted before and %d after an empty restart, of 100", half, rest)
+	}
+}
+
+func TestFlushAllIsHealed(t *testing.T) {
+	server := redistest.Start(t)
+	a, b, journals := pair(t, server.URL(), hundred, redislimit.Options{})
+	if n, _ := admit(t, a, "k", 200); n != 100 {
+		t.Errorf("%d were admitted", n)
+	}
+	if n, _ := admit(t, b, "k", 10); n != 0 {
+		t.Errorf("%d more were admitted at the other member", n)
+	}
+	flush(t, a, b)
+	server.Do("FLUSHALL")
+	await(t, "report", func() bool {
+		return journals[0].has(redislimit.StoreLost, "has lost counts") && journals[1].has(redislimit.StoreLost)
+	})
+	for i, l := range []*redislimit.Limiter{a, b} {
+		if n, _ := admit(t, l, "k", 10); n > 0 {
+			t.Errorf("member %d admitted %d after FLUSHALL", i, n)
+		}
+	}
+	// All members still have the same secret, so they count together.
+	redislimit.Beat(a)
+	redislimit.Beat(b)
+	if n, _ := admit(t, a, "new", 70); n != 70 {
+		t.Errorf("%d of a new key were admitted", n)
+	}
+	if n, _ := admit(t, b, "new", 70); n != 30 {
+		t.Errorf("%d of 30 were admitted at the other member", n)
+	}
+}
+
+func TestForgottenScriptIsSentAgain(t *testing.T) {
+	server := redistest.Start(t)
+	a, b, _ := pair(t, server.URL(), hundred, redislimit.Patient(redislimit.Options{}))
+	n, _ := admit(t, a, "k", 50)
+	server.Do("SCRIPT", "FLUSH")
+	m, _ := admit(t, b, "k", 70)
+	if n+m != 100 {
+		t.Errorf("%d of 100 were admitted", n+m)
+	}
+}
+
+func TestCutConnectionLosesNothing(t *testing.T) {
+	server := redistest.Start(t)
+	a, b, _ := pair(t, server.URL(), hundred, redislimit.Patient(redislimit.Options{}))
+	n, _ := admit(t, a, "k", 50)
+	server.Do("CLIENT", "KILL", "TYPE", "normal")
+	m, _ := admit(t, b, "k", 20)
+	await(t, "back", func() bool { return !a.Status().Away && !b.Status().Away })
+	flush(t, a, b)
+	for _, l := range []*redislimit.Limiter{a, b} {
+		more, _ := admit(t, l, "k", 100)
+		m += more
+	}
+	if n+m < 95 || n+m > 105 {
+		t.Errorf("%d of 100 were admitted", n+m)
+	}
+}
+
+func TestPoisonedStatesAreDropped(t *testing.T) {
+	server := redistest.Start(t)
+	a, b, journals := pair(t, server.URL(), hundred, redislimit.Patient(redislimit.Options{}))
+	admit(t, a, "k", 5)
+	flush(t, a, b)
+	for _, key := range strings.Fields(server.Do("EVAL",
+		"return table.concat(redis.call('KEYS', 'fs1:*{*'), ' ')", "0")) {
+		if strings.Contains(key, "{group}") || strings.Contains(key, "probe") {
+			continue
+		}
+		server.Do("EVAL", "for _, f in ipairs(redis.call('HKEYS', KEYS[1])) do "+
+			"redis.call('HSET', KEYS[1], f, 'nonsense') end", "1", key)
+	}
+	if n, _ := admit(t, b, "k", 200); n > 100 {
+		t.Errorf("%d of 100 were admitted", n)
+	}
+	if !journals[1].has(redislimit.Unreadable, "made no sense") {
+		t.Error("the poisoned state was not reported")
+	}
+	server.Do("EVAL", "for _, k in ipairs(redis.call('KEYS', 'fs1:*{*')) do if not string.find(k, 'probe') and "+
+		"not string.find(k, 'group}') then redis.call('SET', k, 'text') end end return 1", "0")
+	if n, _ := admit(t, b, "k", 10); n != 0 { // which remembers them all
+		t.Errorf("%d were admitted after the hash became a string", n)
+	}
+}
+
+func TestFullStoreIsAwayAndSaysWhy(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	a, _, journals := pair(t, server.URL(), hundred, redislimit.Options{})
+	server.Do("CONFIG", "SET", "maxmemory", "1")
+	n, longest := admit(t, a, "k", 100)
+	if n < 45 || n > 50 {
+		t.Errorf("%d were admitted of a share of 50", n)
+	}
+	if !journals[0].has(redislimit.StoreAway, "it is full", "maxmemory") {
+		t.Errorf("events: %v", journals[0].events)
+	}
+	t.Logf("the longest wait was %v", longest)
+	server.Do("CONFIG", "SET", "maxmemory", "0")
+	await(t, "back", func() bool { return !a.Status().Away })
+}
+
+func TestAwayWholeAndOpen(t *testing.T) {
+	for away, want := range map[redislimit.Away]int{redislimit.AwayWhole: 100, redislimit.AwayOpen: 100} {
+		server := redistest.Start(t)
+		a, _, _ := pair(t, server.URL(), hundred, redislimit.Options{Away: away})
+		server.Kill()
+		await(t, "away", func() bool { return a.Status().Away })
+		if n, _ := admit(t, a, "k", 150); n != want {
+			t.Errorf("%v: %d were admitted, want %d", away, n, want)
+		}
+	}
+}
+
+func TestStartWithoutStore(t *testing.T) {
+	server := redistest.Start(t)
+	server.Kill()
+	var j journal
+	l := open(t, connect(t, server.URL()), hundred, redislimit.Options{Report: j.report})
+	if n, longest := admit(t, l, "k", 150); n != 100 || longest > time.Second {
+		t.Errorf("%d of 100 were admitted; the longest wait was %v", n, longest)
+	}
+	if !j.has(redislimit.StoreAway) {
+		t.Error("the store is away, and that was not reported")
+	}
+	server.Run()
+	await(t, "back", func() bool { return !l.Status().Away })
+	if n, _ := admit(t, l, "other", 150); n != 100 {
+		t.Errorf("%d of 100 were admitted with the store", n)
+	}
+}
+
+func TestFailoverGivesNoAmnesty(t *testing.T) {
+	s := redistest.StartSentinels(t)
+	a, b, _ := pair(t, s.URL(), hundred, redislimit.Options{})
+	n, _ := admit(t, a, "k", 60)
+	m, _ := admit(t, b, "k", 60)
+	flush(t, a, b)
+	s.Master.Kill()
+	await(t, "away", func() bool { return a.Status().Away && b.Status().Away })
+	await(t, "failover", func() bool { return !a.Status().Away && !b.Status().Away })
+	more := 0
+	for _, l := range []*redislimit.Limiter{a, b, a, b} {
+		n, _ := admit(t, l, "k", 30)
+		more += n
+	}
+	if n+m+more > 101 || n+m < 98 {
+		t.Errorf("%d were admitted before, %d after the failover, of 100", n+m, more)
+	}
+}
+
+func TestClusterMasterAwayConcernsItsKeysOnly(t *testing.T) {
+	c := redistest.StartCluster(t, 0)
+	a, b, _ := pair(t, c.URL(), hundred, redislimit.Patient(redislimit.Options{}))
+	c.Nodes[1].Kill()
+	await(t, "away", func() bool { return a.Status().Away && b.Status().Away })
+	shares := map[int]int{}
+	for i := range 30 {
+		n, _ := admit(t, a, fmt.Sprint("key ", i), 120)
+		shares[n]++
+	}
+	if shares[100] < 8 || shares[50] < 3 || shares[100]+shares[50] < 28 {
+		t.Errorf("numbers of keys by admitted requests: %v; want some with 100 and some with 50", shares)
+	}
+}
+
+func TestClocksAnHourApart(t *testing.T) {
+	server := redistest.Start(t)
+	store := connect(t, server.URL())
+	name := fmt.Sprint("group", groups.Add(1))
+	limits := []fairshare.Limit{{Name: "l", Resource: fairshare.Requests, N: 100, Window: 10 * time.Minute,
+		Exact: true}}
+	var admitted atomic.Int64
+	for i, off := range []time.Duration{0, time.Hour, -time.Hour} {
+		var j journal
+		l := open(t, store, limits, redislimit.Patient(redislimit.Options{Name: name, Report: j.report}))
+		redislimit.SetClock(l, off)
+		redislimit.Beat(l)
+		wrong := time.Now().Add(off)
+		tallies := make([]fairshare.Tally, 1)
+		for range 60 {
+			if err := l.Take(t.Context(), wrong, []fairshare.Take{{Key: []byte("k"), Cost: 1}}, tallies); err != nil {
+				t.Fatal(err)
+			}
+			if !tallies[0].Over {
+				admitted.Add(1)
+			}
+		}
+		if off != 0 && !j.has(redislimit.ClockWrong, "1 hour") {
+			t.Errorf("member %d: its clock is %v off, and the events are %v", i, off, j.events)
+		}
+		flush(t, l)
+	}
+	if n := admitted.Load(); n != 100 {
+		t.Errorf("%d of 100 were admitted by members whose clocks differ by an hour", n)
+	}
+}
+
+func TestOtherNCountsTogether(t *testing.T) {
+	server := redistest.Start(t)
+	store := connect(t, server.URL())
+	opts := redislimit.Patient(redislimit.Options{Name: fmt.Sprint("group", groups.Add(1))})
+	fewer := []fairshare.Limit{{Name: "hundred", Resource: fairshare.Requests, N: 40, Window: time.Hour, Exact: true}}
+	a, b := open(t, store, hundred, opts), open(t, store, fewer, opts)
+	if n, _ := admit(t, a, "k", 30); n != 30 {
+		t.Errorf("%d of 30 passed at the member with 100", n)
+	}
+	if n, _ := admit(t, b, "k", 30); n != 10 {
+		t.Errorf("%d of 10 passed at the member with 40", n)
+	}
+	next, err := a.With(fewer, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := admit(t, next, "k", 30); n != 0 {
+		t.Errorf("%d passed after the limit became 40", n)
+	}
+}
+
+func TestOffenderAsksRarely(t *testing.T) {
+	server := redistest.Start(t)
+	limits := []fairshare.Limit{{Name: "l", Resource: fairshare.Requests, N: 100, Window: time.Minute}}
+	l := open(t, connect(t, server.URL()), limits, redislimit.Patient(redislimit.Options{}))
+	admit(t, l, "k", 20_000)
+	st := l.Status()
+	if asked := st.Questions + st.Reads; asked > 100 {
+		t.Errorf("an offender with 20,000 requests asked %d questions", asked)
+	}
+	t.Logf("%d questions, %d on credit, %d refused", st.Questions, st.Credit, st.Refused)
+}
+
+func TestNoAddressIsStoredInTheClear(t *testing.T) {
+	server := redistest.Start(t)
+	l := open(t, connect(t, server.URL()), hundred, redislimit.Patient(redislimit.Options{}))
+	key := append([]byte{byte(fairshare.ByAddr)}, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\xc0\x00\x02\x07"...)
+	admit(t, l, string(key), 3)
+	flush(t, l)
+	all := server.Do("EVAL", `local out = '' for _, k in ipairs(redis.call('KEYS', '*')) do out = out .. k
+		for _, v in ipairs(redis.call('HGETALL', k)) do out = out .. v end end return out`, "0")
+	if len(all) < 60 || strings.Contains(all, "192.0.2.7") || strings.Contains(all, "\xc0\x00\x02") {
+		t.Errorf("the store has %q", all)
+	}
+	keys := server.Do("EVAL", "return table.concat(redis.call('KEYS', 'fs1:*'), ' ')", "0")
+	for _, key := range strings.Fields(keys) {
+		ttl := server.Do("EVAL", "return tostring(redis.call('TTL', KEYS[1]))", "1", key)
+		if meta := strings.Contains(key, "{group}"); !meta && ttl == "-1" {
+			t.Errorf("%s has no TTL", key)
+		}
+	}
+}
