@@ -1,6 +1,7 @@
 package redislimit
 
 import (
+	"math/bits"
 	"sync"
 	"time"
 )
@@ -22,8 +23,9 @@ type bookShard struct {
 	entries []entry
 	free    []int32
 	most    int
-	hand    int // of the clock that finds the next one to go
-	_       [24]byte
+	hand    int   // of the clock that finds the next one to go
+	evicted int64 // ns since the Unix epoch; when an entry went last
+	_       [16]byte
 }
 
 // A bookKey names a state: a key under a limit.
@@ -107,7 +109,7 @@ func (b *book) find(k bookKey) (ref, bool) {
 
 // get returns the entry of a key, which is made if there is none. dropped
 // returns what the view has of others for an entry that goes. The shard is locked.
-func (b *book) get(k bookKey, tag func() uint64, drop func(*entry)) ref {
+func (b *book) get(k bookKey, now int64, tag func() uint64, drop func(*entry)) ref {
 	shard := k.shard()
 	sh := &b[shard]
 	if i, ok := sh.index[k]; ok {
@@ -119,7 +121,7 @@ func (b *book) get(k bookKey, tag func() uint64, drop func(*entry)) ref {
 	case len(sh.free) > 0:
 		i = sh.free[len(sh.free)-1]
 		sh.free = sh.free[:len(sh.free)-1]
-	case len(sh.entries) < sh.most || !sh.evict(&i, drop, len(sh.entries) >= 2*sh.most):
+	case len(sh.entries) < sh.most || !sh.evict(&i, now, drop, len(sh.entries) >= 2*sh.most):
 		i = int32(len(sh.entries))
 		sh.entries = append(sh.entries, entry{})
 	}
@@ -131,7 +133,7 @@ func (b *book) get(k bookKey, tag func() uint64, drop func(*entry)) ref {
 // evict makes room by a clock: the first entry that is not needed and was not
 // used since the hand came by. It reports false if all are needed. With force,
 // reports that wait are given up. The view still has their amounts.
-func (sh *bookShard) evict(i *int32, drop func(*entry), force bool) bool {
+func (sh *bookShard) evict(i *int32, now int64, drop func(*entry), force bool) bool {
 	for range 2 * len(sh.entries) {
 		sh.hand = (sh.hand + 1) % len(sh.entries)
 		e := &sh.entries[sh.hand]
@@ -143,6 +145,7 @@ func (sh *bookShard) evict(i *int32, drop func(*entry), force bool) bool {
 			continue
 		}
 		drop(e)
+		sh.evicted = now
 		delete(sh.index, e.key)
 		*i = int32(sh.hand)
 		return true
@@ -152,17 +155,13 @@ func (sh *bookShard) evict(i *int32, drop func(*entry), force bool) bool {
 
 // lock locks the shards of a set, one bit each, in ascending order.
 func (b *book) lock(set uint64) {
-	for i := range b {
-		if set>>i&1 == 1 {
-			b[i].mu.Lock()
-		}
+	for ; set != 0; set &= set - 1 {
+		b[bits.TrailingZeros64(set)].mu.Lock()
 	}
 }
 
 func (b *book) unlock(set uint64) {
-	for i := range b {
-		if set>>i&1 == 1 {
-			b[i].mu.Unlock()
-		}
+	for ; set != 0; set &= set - 1 {
+		b[bits.TrailingZeros64(set)].mu.Unlock()
 	}
 }

@@ -498,14 +498,12 @@ func (k *carrier) send() {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 	defer cancel()
-	began := c.mono()
 	unknown := k.carry(ctx, client, b.scripts, "EVALSHA", takeDigest)
 	if len(unknown) > 0 {
 		unknown = k.carry(ctx, client, unknown, "EVAL", takeScript)
 		k.lost(unknown, errors.New("the store forgets scripts at once"))
 	}
 	c.stats.batches.Add(1)
-	c.stats.batchTrip(c.mono() - began)
 }
 
 // carry runs scripts, and returns those that the store does not know.

@@ -183,7 +183,7 @@ func (c *Connection) options() (o rueidis.ClientOption, err error) {
 		DisableRetry:       true, // a charge that is sent twice counts twice
 		ConnWriteTimeout:   time.Second,
 		ReadBufferEachConn: 64 << 10, WriteBufferEachConn: 64 << 10,
-		PipelineMultiplex: 2,
+		PipelineMultiplex: -1, // one connection: after a good probe it works for all
 	}
 	o.Dialer.Timeout, o.Dialer.KeepAlive = time.Second, 5*time.Second
 	if o.Username == "" {

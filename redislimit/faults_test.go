@@ -146,7 +146,7 @@ func TestStoppedStoreLeavesAShareToEachMember(t *testing.T) {
 
 func TestEmptyRestartIsRefilled(t *testing.T) {
 	server := redistest.Start(t)
-	a, b, _ := pair(t, server.URL(), hundred, redislimit.Options{})
+	a, b, _ := pair(t, server.URL(), hundred, redislimit.Patient(redislimit.Options{}))
 	n, _ := admit(t, a, "k", 60)
 	m, _ := admit(t, b, "k", 60)
 	if n+m != 100 {
@@ -178,7 +178,7 @@ func TestEmptyRestartIsRefilled(t *testing.T) {
 
 func TestFlushAllIsHealed(t *testing.T) {
 	server := redistest.Start(t)
-	a, b, journals := pair(t, server.URL(), hundred, redislimit.Options{})
+	a, b, journals := pair(t, server.URL(), hundred, redislimit.Patient(redislimit.Options{}))
 	if n, _ := admit(t, a, "k", 200); n != 100 {
 		t.Errorf("%d were admitted", n)
 	}
@@ -308,7 +308,7 @@ func TestStartWithoutStore(t *testing.T) {
 
 func TestFailoverGivesNoAmnesty(t *testing.T) {
 	s := redistest.StartSentinels(t)
-	a, b, _ := pair(t, s.URL(), hundred, redislimit.Options{})
+	a, b, _ := pair(t, s.URL(), hundred, redislimit.Patient(redislimit.Options{}))
 	n, _ := admit(t, a, "k", 60)
 	m, _ := admit(t, b, "k", 60)
 	flush(t, a, b)
@@ -422,5 +422,27 @@ func TestNoAddressIsStoredInTheClear(t *testing.T) {
 		if meta := strings.Contains(key, "{group}"); !meta && ttl == "-1" {
 			t.Errorf("%s has no TTL", key)
 		}
+	}
+}
+
+func TestLeastACLIsEnough(t *testing.T) {
+	server := redistest.Start(t)
+	server.Do(strings.Fields("ACL SETUSER fairshare on >secret ~fs1:* resetchannels -@all +eval +evalsha " +
+		"+hget +hset +hsetnx +hmget +hgetall +hdel +del +pttl +pexpire +time +hello " +
+		"+client|setname +ping +cluster|slots +cluster|shards")...)
+	store, err := redislimit.Connect(redislimit.Connection{URL: server.URL(), User: "fairshare", Password: "secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	var j journal
+	l := open(t, store, hundred, redislimit.Patient(redislimit.Options{Report: j.report}))
+	if n, _ := admit(t, l, "k", 120); n != 100 || l.Status().Questions < 100 {
+		t.Errorf("%d of 100 were admitted; status %+v", n, l.Status())
+	}
+	flush(t, l)
+	redislimit.Beat(l)
+	if len(j.events) > 0 {
+		t.Errorf("events: %v", j.events)
 	}
 }

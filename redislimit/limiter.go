@@ -128,6 +128,8 @@ type core struct {
 	me    [memberBytes]byte
 	token atomic.Uint64
 
+	firstAt atomic.Int64 // ns since the Unix epoch; of the first take
+
 	members atomic.Int64 // alive, with this one
 	most    atomic.Int64 // most of the last five minutes
 	group   group
@@ -319,7 +321,7 @@ func (r *request) name(s *secret, count int, key func(int) []byte) {
 }
 
 // entries finds the entries of a request. The shards are locked.
-func (l *Limiter) entries(r *request, limit func(int) int, key func(int) []byte, create bool) {
+func (l *Limiter) entries(r *request, now int64, limit func(int) int, key func(int) []byte, create bool) {
 	c := l.core
 	s := c.secret.Load()
 	for i := range r.names {
@@ -328,7 +330,7 @@ func (l *Limiter) entries(r *request, limit func(int) int, key func(int) []byte,
 			r.refs = append(r.refs, none)
 			continue
 		}
-		r.refs = append(r.refs, c.book.get(bookKey{r.names[i], l.ids[place]},
+		r.refs = append(r.refs, c.book.get(bookKey{r.names[i], l.ids[place]}, now,
 			func() uint64 { return s.tag(key(i)) }, c.drop))
 	}
 }
@@ -386,7 +388,8 @@ func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, talli
 	c := l.core
 	c.book.lock(r.set)
 	defer c.book.unlock(r.set)
-	l.entries(r, func(i int) int { return takes[i].Limit }, func(i int) []byte { return takes[i].Key }, true)
+	l.entries(r, at.UnixNano(), func(i int) int { return takes[i].Limit },
+		func(i int) []byte { return takes[i].Key }, true)
 	if err := l.local.TakeRoom(at, r.takes, tallies, r.used); err != nil {
 		panic(err) // the lengths are equal
 	}
@@ -399,6 +402,9 @@ func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, talli
 		}
 	}
 	mono, ns := c.mono(), at.UnixNano()
+	if c.firstAt.Load() == 0 {
+		c.firstAt.CompareAndSwap(0, ns)
+	}
 	r.given = r.given[:0]
 	members := c.members.Load()
 	asked, old := false, false
@@ -430,13 +436,14 @@ func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, talli
 			p.cost = 0
 		}
 		p.amount = s.amount(p.cost, t.Every)
-		share := s.credit / members
+		share := s.share(members)
 		pending := e.unacked
 		if s.tracked {
 			pending = max(0, pending+e.own-e.acked)
 		}
 		up := c.isUp(e.tag)
-		p.credit = !up || e.known && share > 0 && pending+p.cost <= share && r.used[i]+p.cost <= s.allowed-members*share
+		p.credit = !up || (e.known || c.remembers(p.ref, s, ns)) && share > 0 && pending+p.cost <= share &&
+			r.used[i]+p.cost <= s.allowed-members*share
 		r.away = r.away || !up
 		if s.tracked {
 			e.own += p.cost
@@ -491,6 +498,13 @@ func (l *Limiter) readAll(r *request, dry bool) *question {
 	return q
 }
 
+// remembers reports whether this member has forgotten no state of the limit's last
+// window. Then a state that it does not know has no counts of it. Without this,
+// clients could have credit again by having their states evicted.
+func (c *core) remembers(r ref, s *spec, ns int64) bool {
+	return ns-max(c.firstAt.Load(), c.book[r.shard()].evicted) > s.forgets
+}
+
 // isOld reports whether a view that refuses is to be read again.
 func (c *core) isOld(e *entry, s *spec, mono int64) bool {
 	return !e.known || mono-e.seen > s.refresh || c.opts.alwaysAsk
@@ -516,14 +530,12 @@ func (l *Limiter) await(r *request, q *question, at time.Time, tallies []fairsha
 	q.at = at
 	verdict := noAnswer
 	if q.needsStore {
-		began := c.mono()
+		q.began = c.mono()
 		c.stats.questions.Add(1)
 		l.submit(q)
 		if verdict = q.wait(c, c.deadline(q)); verdict == late {
 			c.stats.late.Add(1)
 			c.missed(q)
-		} else if verdict != noAnswer {
-			c.stats.trip(c.mono() - began)
 		}
 	}
 	want := verdict
@@ -602,7 +614,8 @@ func (l *Limiter) Settle(_ context.Context, now time.Time, charges []fairshare.C
 	r.name(c.secret.Load(), len(charges), func(i int) []byte { return charges[i].Key })
 	r.charges = append(r.charges[:0], charges...)
 	c.book.lock(r.set)
-	l.entries(r, func(i int) int { return charges[i].Limit }, func(i int) []byte { return charges[i].Key }, false)
+	l.entries(r, at.UnixNano(), func(i int) int { return charges[i].Limit },
+		func(i int) []byte { return charges[i].Key }, false)
 	members, ns := c.members.Load(), at.UnixNano()
 	away := false
 	for i := range r.charges {
@@ -616,7 +629,7 @@ func (l *Limiter) Settle(_ context.Context, now time.Time, charges []fairshare.C
 		}
 		e, s := c.book.at(r.refs[i]), l.specs[ch.Limit]
 		e.at = ns
-		share := s.credit / members
+		share := s.share(members)
 		urgent := false
 		if !c.isUp(e.tag) {
 			away = true
@@ -667,7 +680,8 @@ func (l *Limiter) Peek(ctx context.Context, now time.Time, takes []fairshare.Tak
 	r.takes = append(r.takes[:0], takes...)
 	var q *question
 	c.book.lock(r.set)
-	l.entries(r, func(i int) int { return takes[i].Limit }, func(i int) []byte { return takes[i].Key }, true)
+	l.entries(r, at.UnixNano(), func(i int) int { return takes[i].Limit },
+		func(i int) []byte { return takes[i].Key }, true)
 	for i := range r.takes {
 		r.takes[i].Key = r.keys[i][:]
 		if r.refs[i] == none {
@@ -715,7 +729,8 @@ type question struct {
 	state       atomic.Int32
 	done        chan struct{}
 	at          time.Time
-	needsStore  bool // else all parts have credit
+	began       int64 // monotonic ns
+	needsStore  bool  // else all parts have credit
 }
 
 // A part is one take of a question.
@@ -857,6 +872,9 @@ func (q *question) answer(c *core) {
 	if q.outstanding.Add(-1) > 0 {
 		return
 	}
+	if q.needsStore && q.outcome() != noAnswer {
+		c.stats.trip(c.mono() - q.began)
+	}
 	if q.state.CompareAndSwap(waiting, answered) {
 		q.done <- struct{}{}
 		return
@@ -879,7 +897,7 @@ func (q *question) resolve(c *core, want int32) {
 		}
 		sh := &c.book[p.key.shard()]
 		sh.mu.Lock()
-		at := c.book.get(p.key, func() uint64 { return p.tag }, c.drop) // it may have gone
+		at := c.book.get(p.key, q.at.UnixNano(), func() uint64 { return p.tag }, c.drop) // it may have gone
 		e := c.book.at(at)
 		key := e.key.name.bytes()
 		sign := int64(1)
@@ -910,7 +928,11 @@ func (c *core) deadline(q *question) time.Duration {
 	if c.opts.fixedWait {
 		return c.opts.Wait
 	}
-	return min(max(4*time.Duration(c.stats.p99.Load()), 2*time.Millisecond), c.opts.Wait)
+	p99 := time.Duration(c.stats.p99.Load())
+	if p99 == 0 { // nothing is known yet
+		return c.opts.Wait
+	}
+	return min(max(4*p99, 2*time.Millisecond), c.opts.Wait)
 }
 
 var errFlush = errors.New("not all counts could be reported to the store")

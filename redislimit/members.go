@@ -519,8 +519,9 @@ func (m *master) probe(ctx context.Context) {
 	}
 	epoch, _ := reply[2].ToString()
 	before, _ := reply[3].ToString()
-	lost := m.epoch != "" && (epoch != m.epoch ||
-		before != strconv.FormatInt(m.probed, 10) && before != strconv.FormatInt(m.seq-1, 10))
+	// Probes since the last answer may have been executed, too.
+	n, err := strconv.ParseInt(before, 10, 64)
+	lost := m.epoch != "" && (epoch != m.epoch || err != nil || n < m.probed || n >= m.seq)
 	if m.epoch, m.probed = epoch, m.seq; lost {
 		m.refill()
 		c.events.send(StoreLost, "store %s has lost counts: members restore what they remember", m.name())

@@ -31,6 +31,7 @@ type spec struct {
 	kind  kind
 
 	settled, held, tracked bool
+	slack                  bool // not all is asked
 	private                bool // nothing of it is in the store
 	viewOnly               bool // never asked: refusals
 	paced                  bool // amounts of gcra are ns, not units
@@ -43,6 +44,7 @@ type spec struct {
 	ceiling moment
 	far     float64 // a state further ahead is rewound: in windows or µs
 	refresh int64   // ns until a view that refuses is old
+	forgets int64   // ns after which a member that knows of nothing has forgotten nothing
 }
 
 const (
@@ -73,9 +75,10 @@ func newSpec(l *fairshare.Limit, local *memlimit.Limiter, index int, slack float
 	sum := sha256.Sum256([]byte(identity(l)))
 	copy(s.field[:], sum[:])
 	s.tracked = s.held || l.Resource == fairshare.Concurrent
-	if !l.Exact {
+	if s.slack = slack > 0; !l.Exact {
 		s.credit = int64(slack * float64(s.allowed))
 	}
+	s.forgets = int64(max(l.Window, time.Minute))
 	s.refresh = int64(time.Second)
 	if s.tracked {
 		s.refresh = int64(20 * time.Millisecond)
@@ -102,6 +105,17 @@ func (s *spec) pace(n, w uint64) {
 	}
 	s.burst, s.ceiling = s.times(s.allowed), s.times(2*s.allowed)
 	s.far = float64((time.Duration(s.w)+clockDrift)/time.Microsecond) + s.ceiling.us
+}
+
+// share returns how much of the limit each of so many members may admit without
+// asking. Of errors that is about half of the limit for all of them together: most
+// requests hold an error and give it back.
+func (s *spec) share(members int64) int64 {
+	share := s.credit / members
+	if s.limit.Resource == fairshare.Errors && s.slack && !s.limit.Exact {
+		share = max(share, (s.allowed+members)/(2*members))
+	}
+	return share
 }
 
 // paced returns s with the rate of a take's Every.

@@ -27,6 +27,9 @@ func bucketOf(ns int64) int {
 	return n*8 + int(v>>(n-3)&7)
 }
 
+// fewTrips is how many trips say nothing about the next yet.
+const fewTrips = 20
+
 // upper returns the longest time of a bucket.
 func upper(bucket int) int64 {
 	n, part := bucket/8, bucket%8
@@ -35,7 +38,6 @@ func upper(bucket int) int64 {
 
 func (s *stats) init() {
 	s.begun = time.Now()
-	s.p99.Store(int64(2 * time.Millisecond))
 }
 
 // trip notes how long a request waited.
@@ -45,9 +47,6 @@ func (s *stats) trip(ns int64) {
 	s.mu.Unlock()
 }
 
-// batchTrip notes how long a batch was on its way.
-func (s *stats) batchTrip(int64) {}
-
 // turn computes the quantiles. It is called each second.
 func (s *stats) turn(now time.Time) {
 	s.mu.Lock()
@@ -56,7 +55,7 @@ func (s *stats) turn(now time.Time) {
 	for i := range s.trips[0] {
 		total += uint64(s.trips[0][i]) + uint64(s.trips[1][i])
 	}
-	if total > 0 {
+	if total >= fewTrips {
 		s.p50.Store(s.quantile(total, 50))
 		s.p99.Store(s.quantile(total, 99))
 	}

@@ -166,16 +166,23 @@ for k = 1, #KEYS do
   count, pos = read('B', m, pos)
   for j = 1, count do
     n = n + 1
-    local e, i, has = {}, nil, nil
-    i, has, e.base, e.n1, e.n2, pos = read('<HBc6dd', m, pos)
-    e.d, e.own, e.others, e.key = D[i + 1], 0, 0, k
+    local i, has, base, n1, n2
+    i, has, base, n1, n2, pos = read('<HBc6dd', m, pos)
+    -- All fields at once: a table that grows is made again several times.
+    local e = {d = D[i + 1], key = k, base = base, n1 = n1, n2 = n2, s1 = 0, s2 = 0, s3 = 0, own = 0, others = 0,
+      same = false, test = has >= 16, dirty = false, floor = has % 16 >= 8, stored = false, records = false}
     if has % 2 == 1 then e.f1, e.f2, e.f3, pos = read('<ddd', m, pos) end
     if has % 4 >= 2 then e.d1, e.d2, e.d3, pos = read('<ddd', m, pos) end
     if has % 8 >= 4 then e.own, pos = read('<d', m, pos) end
-    e.floor, e.test = has % 16 >= 8, has >= 16
     E[n], names[j] = e, e.d.field
   end
-  local got = pcall('HMGET', KEYS[k], unpack(names))
+  local got
+  if count == 1 then
+    local v = pcall('HGET', KEYS[k], names[1])
+    got = type(v) == 'table' and v or {v}
+  else
+    got = pcall('HMGET', KEYS[k], unpack(names))
+  end
   if got.err then
     call('DEL', KEYS[k])
     got, bad = {}, bad + 1
@@ -184,16 +191,15 @@ for k = 1, #KEYS do
     local e, v = E[first + j], got[j]
     local d = e.d
     local kind, tracked = d.kind, d.held == 1 or d.kind == 3
-    e.s1, e.s2, e.s3 = 0, 0, 0
     if v and (#v < 30 or #v > 30 and (not tracked or (#v - 30) % 16 ~= 0)) then v, bad = false, bad + 1 end
     if v then
       e.stored, e.s1, e.s2, e.s3 = read('<c6ddd', v)
       if not (whole(e.s1) and whole(e.s2) and whole(e.s3)) or e.s2 < 0 or e.s3 < 0 then
-        e.s1, e.s2, e.s3, e.stored, v, bad = 0, 0, 0, nil, false, bad + 1
+        e.s1, e.s2, e.s3, e.stored, v, bad = 0, 0, 0, false, false, bad + 1
       end
     end
-    local records = {}
     if tracked then
+      local records = {}
       if v then
         local s = seconds()
         for at = 31, #v, 16 do
@@ -245,41 +251,45 @@ end
 local out = {}
 local ndecisions
 ndecisions, pos = read('<H', m, pos)
+
+-- group takes parts of a decision, all or none: a state and two figures each.
+local function group(P, from, to)
+  local pass = true
+  for j = from, to, 3 do
+    local e = P[j]
+    if (e.test or not e.same) and not passes(e, P[j + 1], P[j + 2]) then pass = false end
+  end
+  for j = from, to, 3 do
+    local e = P[j]
+    if pass then
+      spend(e, P[j + 1], P[j + 2])
+    elseif e.d.kind == 2 and e.s3 > 0 and (e.n1 > e.s1 or e.n1 == e.s1 and e.n2 > e.s2) then
+      e.s1, e.s2, e.dirty = e.n1, e.n2, true
+    end
+  end
+  return pass
+end
+
 for i = 1, ndecisions do
-  local all, dry, verdict = nil, nil, 2
+  local all, dry, verdict = nil, nil, '\2'
   all, dry, pos = read('<BB', m, pos)
-  local P = {}
+  local P, size = {}, 0
   for j = 1, all do
-    local p = {}
-    p.e, p.c1, p.c2, pos = read('<Hdd', m, pos)
-    p.e = E[p.e + 1]
-    P[j] = p
+    local at, c1, c2
+    at, c1, c2, pos = read('<Hdd', m, pos)
+    P[size + 1], P[size + 2], P[size + 3] = E[at + 1], c1, c2
+    size = size + 3
   end
-  local function group(from, to)
-    local pass = true
-    for j = from, to do
-      local p = P[j]
-      if (p.e.test or not p.e.same) and not passes(p.e, p.c1, p.c2) then pass = false end
-    end
-    for j = from, to do
-      local e = P[j].e
-      if pass then
-        spend(e, P[j].c1, P[j].c2)
-      elseif e.d.kind == 2 and e.s3 > 0 and (e.n1 > e.s1 or e.n1 == e.s1 and e.n2 > e.s2) then
-        e.s1, e.s2, e.dirty = e.n1, e.n2, true
-      end
-    end
-    return pass
+  local main = size - 3 * dry
+  if not group(P, 1, main) then verdict = '\0'
+  elseif dry > 0 and not group(P, main + 1, size) then verdict = '\1'
   end
-  if not group(1, all - dry) then verdict = 0
-  elseif dry > 0 and not group(all - dry + 1, all) then verdict = 1
-  end
-  out[#out + 1] = string.char(verdict)
+  out[#out + 1] = verdict
 end
 
 local i = 1
 for k = 1, #KEYS do
-  local set, ttl = {}, 0
+  local set, sets, ttl = {}, 0, 0
   while i <= n and E[i].key == k do
     local e = E[i]
     local d = e.d
@@ -297,7 +307,7 @@ for k = 1, #KEYS do
     end
     local records = e.records
     if e.dirty then
-      local v = token .. pack('<ddd', e.s1, e.s2, e.s3)
+      local v = pack('<c6ddd', token, e.s1, e.s2, e.s3)
       if records then
         if e.own > 0 then records[#records + 1] = me .. pack('<dI4', e.own, seconds()) end
         if #records > 0 then v = v .. table.concat(records) end
@@ -305,27 +315,35 @@ for k = 1, #KEYS do
       -- A state that was refunded stays until the key expires: without it, members would
       -- restore what they remember.
       if left > 0 or records and #records > 0 or e.stored then
-        set[#set + 1], set[#set + 2] = d.field, v
+        set[sets + 1], set[sets + 2] = d.field, v
+        sets = sets + 2
       end
     end
     if records and #records > 0 and left < 6000 then left = 6000 end
     if left > ttl then ttl = left end
-    local has = 0
-    local r = ''
-    if not e.same then
-      has, r = 1, pack('<ddd', e.s1, e.s2, e.s3)
+    if e.same and not records then
+      out[#out + 1] = e.dirty and '\4' or '\0'
+    else
+      local has, r = 0, ''
+      if not e.same then
+        has, r = 1, pack('<ddd', e.s1, e.s2, e.s3)
+      end
+      if records then
+        has, r = has + 2, r .. pack('<d', e.others)
+      end
+      if e.dirty then has = has + 4
+      elseif not e.same then r = r .. e.stored
+      end
+      out[#out + 1] = string.char(has) .. r
     end
-    if records then
-      has, r = has + 2, r .. pack('<d', e.others)
-    end
-    if e.dirty then has = has + 4
-    elseif not e.same then r = r .. e.stored
-    end
-    out[#out + 1] = string.char(has) .. r
     i = i + 1
   end
-  if #set > 0 then
-    call('HSET', KEYS[k], unpack(set))
+  if sets > 0 then
+    if sets == 2 then
+      call('HSET', KEYS[k], set[1], set[2])
+    else
+      call('HSET', KEYS[k], unpack(set))
+    end
     ttl = math.ceil(math.min(ttl, 1e11)) + 2000
     if call('PTTL', KEYS[k]) < ttl then call('PEXPIRE', KEYS[k], ttl + math.min(floor(ttl / 4), 60000)) end
   end
