@@ -69,6 +69,9 @@ type subject struct {
 }
 
 func run(server *server, rounds int, length time.Duration) error {
+	if err := memory(server); err != nil { // while the store is empty
+		return err
+	}
 	asking, closeAsking, err := member(server, redislimit.Options{Name: "asks", Slack: -1, Wait: 10 * time.Second})
 	if err != nil {
 		return err
@@ -131,10 +134,7 @@ func run(server *server, rounds int, length time.Duration) error {
 				r.p50.Round(10*time.Microsecond), r.p99.Round(10*time.Microsecond), r.server*1e6, r.client*1e6)
 		}
 	}
-	if err := credit(server, rounds); err != nil {
-		return err
-	}
-	return memory(server)
+	return credit(server, rounds)
 }
 
 var suffixes = [...]string{":a", ":b", ":c"}
@@ -285,7 +285,7 @@ func memory(server *server) error {
 			return err
 		}
 		after := server.info("used_memory:")
-		fmt.Printf("\nA client with limits of %d: %.0f bytes in the store.\n", limits, (after-before)/20_000)
+		fmt.Printf("\nEach client with limits: %d. It takes %.0f bytes in the store.\n", limits, (after-before)/20_000)
 		before = after
 	}
 	return nil
