@@ -143,8 +143,8 @@ func (s *session) suggestion(base *replay.Report, advice *replay.Advice, least [
 		var tail strings.Builder
 		tail.WriteString("\n" + comment("",
 			fmt.Sprintf("Room in the limits. %s of this log look like people: they have a browser's user "+
-				"agent, fetched page assets and sent referers. After each limit stands the smallest amount that would have refused none of "+
-				"them. Other people may need more, so leave room.", prose.Plural(people, "client"))) + "#\n")
+				"agent, fetched page assets, sent referers, and do not behave as programs do. After each limit "+
+				"stands the smallest amount that would have refused none of them. Other people may need more, so leave room.", prose.Plural(people, "client"))) + "#\n")
 		wide := 0
 		for _, l := range least {
 			wide = max(wide, len([]rune(l.Rule)))

@@ -319,8 +319,6 @@ const (
 	programPages, surePages = 50, 300
 	// assetsPart is how many pages a program gets for each asset, or more.
 	assetsPart = 50
-	// programErrors is from how many errors on a client is a program, if they are four of five requests.
-	programErrors = 100
 	// programFailures is from how many failed logins on a client is a program, if it does nothing else.
 	programFailures = 10
 	// fewClients is up to how many clients a library is one program and not the part of an app.
@@ -354,7 +352,7 @@ func (s *session) protects(base *replay.Report, profiles map[netip.Addr]*replay.
 		switch {
 		case p == nil:
 			return false // unknown
-		case p.Errors >= programErrors && 5*p.Errors > 4*p.Requests:
+		case p.IsProgram():
 			return true
 		case p.Failures >= programFailures && 3*p.Failures >= p.Requests && p.Assets == 0:
 			return true

@@ -11,7 +11,7 @@ import (
 	"fairshare/internal/network"
 )
 
-// bounds bound the memory of a run: about 170 MB if all are reached.
+// bounds bound the memory of a run: about 190 MB if all are reached.
 type bounds struct {
 	clients  int // distinguished exactly
 	agents   int
@@ -107,6 +107,7 @@ type client struct {
 
 	bytes, time int64 // of its requests; time in ns
 	statuses    statuses
+	behavior    behavior
 
 	bot     botID // of agent
 	counted botID // for which the client was last counted
@@ -257,6 +258,7 @@ func (rec *recorder) line(it *item, log *logFile) {
 	case cl.facts.votes != math.MaxUint16:
 		cl.facts.votes++
 	}
+	cl.facts.behavior.add(it, at)
 	if it.asset {
 		cl.facts.looks |= looksAssets
 	}

@@ -146,7 +146,8 @@ type TopUserAgent struct {
 }
 
 // People has the figures of clients that look like people: they have a browser's user
-// agent, fetched page assets, sent referers, and are not known bots.
+// agent, fetched page assets, sent referers, are not known bots, and do not behave as only
+// programs such as scanners do (see behavior.isProgram).
 type People struct {
 	Known    bool         `json:"known"` // the log has the facts that are necessary
 	Clients  int64        `json:"clients"`
@@ -492,7 +493,8 @@ func (rec *recorder) person(cl *ranked[client]) bool {
 		return false
 	}
 	ag := rec.agents.find(cl.facts.agent)
-	return ag != nil && ag.facts.browser
+	return ag != nil && ag.facts.browser &&
+		!cl.facts.behavior.isProgram(int64(cl.count-cl.over), int64(cl.facts.statuses[clientErrors]))
 }
 
 // maybePerson reports whether a client may be a person: it has a browser's user agent and is

@@ -600,7 +600,8 @@ func (p *printer) people(r *Report) {
 		p.text(2, 0, "Unknown: this needs a log with paths, status, referers and user agents.")
 		return
 	}
-	const how = "that look like people: a browser's user agent, page assets fetched, referers sent"
+	const how = "that look like people: a browser's user agent, page assets fetched, referers sent, and no " +
+		"sign of a program"
 	if r.People.Refused == 0 {
 		p.text(2, 0, fmt.Sprintf("None: no refused or blocked request came from one of the %s clients %s.",
 			prose.Number(r.People.Clients), how))

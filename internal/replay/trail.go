@@ -225,7 +225,8 @@ func (r *Report) WriteDifference(w io.Writer, before, after string, style Style)
 			p.line("  %-*s%s%9s%8s", wide, row.name, f.row(row.c.Usage), clients, prose.Number(row.c.People))
 		}
 		p.text(2, 2,
-			"people: clients that look like people: a browser's user agent, page assets fetched, referers sent")
+			"people: clients that look like people: a browser's user agent, page assets fetched, referers sent, "+
+				"no sign of a program")
 		p.changed(after+" refuses, "+before+" does not", &d.OnlyNew)
 		p.changed(before+" refuses, "+after+" does not", &d.OnlyOld)
 		if d.OnlyNew.Requests+d.OnlyOld.Requests == 0 {

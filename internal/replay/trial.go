@@ -188,7 +188,8 @@ type Profile struct {
 	Bot      string // of a request, "" if none was of a known bot
 	Fleet    bool   // it was in a fleet
 
-	agent uint64 // hash of the user agent that Browser knows
+	agent    uint64 // hash of the user agent that Browser knows
+	behavior behavior
 }
 
 // profile notes a request.
@@ -202,6 +203,7 @@ func (t *Trials) profile(it *item, out *fairshare.Outcome) {
 		t.Profiles[it.clientOf()] = p
 	}
 	p.Requests++
+	p.behavior.add(it, it.req.Time.UnixNano())
 	if it.page {
 		p.Pages++
 	}
@@ -230,5 +232,5 @@ func (t *Trials) profile(it *item, out *fairshare.Outcome) {
 	}
 }
 
-// IsPerson reports whether a client looks like a person, see People.
-func (p *Profile) IsPerson() bool { return p.Browser && p.Bot == "" && p.Assets > 0 && p.Referers > 0 }
+// IsProgram reports whether a client behaves as only a program does, see behavior.isProgram.
+func (p *Profile) IsProgram() bool { return p.behavior.isProgram(p.Requests, p.Errors) }

@@ -87,6 +87,9 @@ type Statuses struct {
 // A statuses is a Statuses while it is counted. Its counts saturate.
 type statuses [4]uint32
 
+// clientErrors is the index of the answers 4xx.
+const clientErrors = 2
+
 func (s *statuses) add(status int) {
 	if class := uint(status)/100 - 2; class < uint(len(s)) && s[class] != 1<<32-1 {
 		s[class]++
