@@ -54,6 +54,14 @@ type candidate struct {
 	rule  replay.AdvisedRule
 	taker string       // its name and address
 	uses  replay.Usage // how much of it the policy lets pass
+	sure  bool         // it helps although it saves little: a crawler breaks robots.txt
+
+	// for an estimate of what the rule refuses
+	takers    []*replay.Taker
+	together  bool // they share the allowance
+	allowance allowance
+	clients   int64
+	estimate  *replay.Usage // what it refuses; nil: the excess of takers
 }
 
 // A taker is a bot with what the policy let pass of it.
@@ -162,10 +170,12 @@ func (s *session) candidates(r *replay.Report) []candidate {
 		}
 	}
 	found = append(found, s.toolRules(r)...)
+	found = append(found, s.floodRules(r)...)
+	found = append(found, s.robotsRules(r)...)
 	slices.SortStableFunc(found, func(a, b candidate) int {
 		return cmp.Compare(mostOf(b.uses, r.Total), mostOf(a.uses, r.Total))
 	})
-	return found[:min(len(found), mostAdvised)]
+	return found[:min(len(found), 2*mostAdvised)]
 }
 
 // toolRules returns limits of tools that run at one address each.
@@ -185,11 +195,15 @@ func (s *session) toolRules(r *replay.Report) (found []candidate) {
 		name := s.newName(t.Bot + " at " + t.Client)
 		c := candidate{taker: t.Client + " (" + t.Bot + ")", uses: uses}
 		limit, reason := budget(uses, uses, r)
+		c.allowance, c.clients = limit, 1
+		if l := r.Loads.Clients[t.Client]; l != nil {
+			c.takers = []*replay.Taker{l}
+		}
 		c.rule = replay.AdvisedRule{Name: name, Reasons: []string{
 			fmt.Sprintf("The program %s at %s took %s of the site.", t.Bot, t.Client, sharesOf(uses, r)), reason,
 			"If it is yours, leave this rule out."}}
 		c.rule.YAML = fmt.Sprintf("- name: %q\n  match: {addr: %q, bot: %s}\n  limit: {%s, per: 1h, by: addr}\n",
-			name, t.Client, t.Bot, limit)
+			name, t.Client, t.Bot, limit.text())
 		found = append(found, c)
 	}
 	return found
@@ -210,6 +224,17 @@ func (s *session) isProxy(client string) bool {
 func crawlerRule(name string, bots []string, proved bool, uses, crawled replay.Usage, r *replay.Report) candidate {
 	c := candidate{taker: strings.Join(bots, ", "), uses: uses}
 	limit, reason := budget(uses, crawled, r)
+	c.allowance, c.together = limit, !proved
+	for _, name := range bots {
+		if l := r.Loads.Bots[name]; l != nil {
+			c.takers = append(c.takers, l)
+		}
+	}
+	for _, b := range r.Bots {
+		if slices.Contains(bots, b.Name) {
+			c.clients += b.Clients
+		}
+	}
 	by := "by: bot"
 	if !proved {
 		by = "by: everyone" // an address proves nothing: all clients with such a name count together
@@ -221,8 +246,7 @@ func crawlerRule(name string, bots []string, proved bool, uses, crawled replay.U
 	c.rule = replay.AdvisedRule{Name: name, Reasons: []string{
 		fmt.Sprintf("%s %s %s of the site.", prose.List(bots, "and"), verb, sharesOf(uses, r)), reason}}
 	c.rule.YAML = fmt.Sprintf("- name: %s\n  match: {bot: [%s]}\n  limit: {%s, per: 1h, %s}\n", name,
-		strings.Join(bots, ", "), limit,
-		by)
+		strings.Join(bots, ", "), limit.text(), by)
 	return c
 }
 
@@ -235,26 +259,24 @@ func sharesOf(uses replay.Usage, r *replay.Report) string {
 // budget returns what a crawler may use in an hour, as the begin of a limit: as much as all
 // others used in an average hour, without all that crawled. It limits the resource of which it
 // uses most, compared to that.
-func budget(uses, crawled replay.Usage, r *replay.Report) (limit, reason string) {
+func budget(uses, crawled replay.Usage, r *replay.Report) (limit allowance, reason string) {
 	hours := max(r.To.Sub(*r.From).Hours(), 1)
 	most := -1.0
 	for _, resource := range []struct {
+		resource            string
 		uses, others, least float64
-		text                func(n float64) string
+		scale               float64 // of the unit of an allowance
 		unit                string
 	}{
-		{float64(uses.Requests), float64(r.Total.Requests - crawled.Requests), leastRequests,
-			func(n float64) string { return "requests: " + strconv.FormatFloat(n, 'f', 0, 64) }, " requests"},
-		{float64(uses.Bytes), float64(r.Total.Bytes - crawled.Bytes), leastBytes,
-			func(n float64) string { return "bytes: " + sizeText(n) }, ""},
-		{uses.Seconds, r.Total.Seconds - crawled.Seconds, leastSeconds,
-			func(n float64) string { return "time: " + strconv.FormatFloat(n, 'f', 0, 64) + "s" },
-			" of the site's time"},
+		{"requests", float64(uses.Requests), float64(r.Total.Requests - crawled.Requests), leastRequests, 1,
+			" requests"},
+		{"bytes", float64(uses.Bytes), float64(r.Total.Bytes - crawled.Bytes), leastBytes, 1, ""},
+		{"time", uses.Seconds, r.Total.Seconds - crawled.Seconds, leastSeconds, 1e9, " of the site's time"},
 	} {
 		n := nice(max(resource.others/hours, resource.least))
 		if excess := resource.uses / hours / n; excess > most {
-			most, limit = excess, resource.text(n)
-			_, amount, _ := strings.Cut(limit, ": ")
+			most, limit = excess, allowance{resource.resource, int64(math.Round(n * resource.scale))}
+			_, amount, _ := strings.Cut(limit.text(), ": ")
 			reason = fmt.Sprintf("%s%s an hour is at least what all others together use in an average hour.", amount,
 				resource.unit)
 		}
@@ -306,6 +328,8 @@ func (s *session) advise(base *replay.Report, measure bool) (*replay.Advice, err
 		advice.AddFinding(found[i].taker, found[i].uses, base.Total)
 	}
 	if !measure {
+		advice.Rules = append(advice.Rules, s.estimateAll(base, found)...)
+		advice.Estimated = len(advice.Rules) > 0
 		return advice, nil
 	}
 	found, protected, err := s.tryAll(base, found)
@@ -411,11 +435,14 @@ func leadingAllows(rules []fairshare.Rule) (n int) {
 }
 
 // parseRules reads the rules of candidates as a policy file would.
-func parseRules(found []candidate) ([]fairshare.Rule, error) {
+func (s *session) parseRules(found []candidate) ([]fairshare.Rule, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
 	var text strings.Builder
+	if s.owners != nil { // so that the rules may match owners; the file is not read
+		text.WriteString("asn: {file: owners}\n")
+	}
 	text.WriteString("rules:\n")
 	for _, c := range found {
 		text.WriteString(c.rule.YAML)

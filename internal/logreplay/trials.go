@@ -142,7 +142,10 @@ type tried struct {
 func (t *tried) value(base *replay.Report, passed *replay.Tested) float64 {
 	refused := &t.trial.Refused
 	v := mostOf(refused.Usage, base.Total)
-	if v < leastSaved {
+	switch {
+	case t.sure && refused.Requests >= leastBroken:
+		v = max(v, leastSaved)
+	case v < leastSaved:
 		v = 0
 	}
 	if part := share(float64(refused.Errors), float64(passed.Errors)); refused.Errors >= leastErrors && part >= fifth {
@@ -155,14 +158,26 @@ func (t *tried) value(base *replay.Report, passed *replay.Tested) float64 {
 	return v
 }
 
+// preference is a factor for the value of a rule: one that names a bot or user agent touches nobody else, and one
+// that counts all clients together lets them use up each other's allowance.
+func (t *tried) preference() float64 {
+	switch {
+	case t.form == nil && t.programs == nil:
+		return 1
+	case t.form != nil && t.form.by == "everyone":
+		return 0.5
+	}
+	return 0.9
+}
+
 // candidateRule parses a rule.
-func candidateRule(yaml string) ([]fairshare.Rule, error) {
-	return parseRules([]candidate{{rule: replay.AdvisedRule{YAML: yaml}}})
+func (s *session) candidateRule(yaml string) ([]fairshare.Rule, error) {
+	return s.parseRules([]candidate{{rule: replay.AdvisedRule{YAML: yaml}}})
 }
 
 // trialRun replays the log with more rules, and with trials.
 func (s *session) trialRun(more []candidate, trials *replay.Trials) (*replay.Report, error) {
-	rules, err := parseRules(more)
+	rules, err := s.parseRules(more)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +203,8 @@ func (s *session) tryAll(base *replay.Report, named []candidate) (
 	if _, err := s.trialRun(nil, profiles); err != nil {
 		return nil, nil, err
 	}
-	protected, program := s.protects(base, profiles.Profiles)
+	groups := s.crowds(profiles.Profiles)
+	protected, program := s.protects(base, profiles.Profiles, groups)
 	pool := make([]*tried, 0, 32)
 	for _, c := range named {
 		pool = append(pool, &tried{candidate: c})
@@ -198,9 +214,9 @@ func (s *session) tryAll(base *replay.Report, named []candidate) (
 	}
 	measure := &replay.Trials{Protected: protected, Measure: true}
 	var measured []*tried
-	forms := s.forms(base)
+	forms := append(s.forms(base), s.ownerForms(base, groups)...)
 	for i := range forms {
-		rules, err := candidateRule(forms[i].yaml("trial", forms[i].floor))
+		rules, err := s.candidateRule(forms[i].yaml("trial", forms[i].floor))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -222,7 +238,7 @@ func (s *session) tryAll(base *replay.Report, named []candidate) (
 	for len(found) < mostAdvised && len(pool) > 0 {
 		round := &replay.Trials{Protected: protected}
 		for _, t := range pool {
-			rules, err := candidateRule(t.rule.YAML)
+			rules, err := s.candidateRule(t.rule.YAML)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -250,7 +266,9 @@ func (s *session) tryAll(base *replay.Report, named []candidate) (
 		if len(pool) == 0 {
 			break
 		}
-		best := slices.MaxFunc(pool, func(a, b *tried) int { return cmp.Compare(value(a), value(b)) })
+		best := slices.MaxFunc(pool, func(a, b *tried) int {
+			return cmp.Compare(value(a)*a.preference(), value(b)*b.preference())
+		})
 		if best.form != nil {
 			best.describe(base)
 		}
@@ -329,7 +347,7 @@ const (
 // may be people, of search engines, and of bots that act for people or the operators of a site.
 //
 // program reports whether a client behaves as people do not.
-func (s *session) protects(base *replay.Report, profiles map[netip.Addr]*replay.Profile) (
+func (s *session) protects(base *replay.Report, profiles map[netip.Addr]*replay.Profile, groups *crowds) (
 	protected func(*fairshare.Request, netip.Addr) bool, program func(netip.Addr) bool) {
 	// Pages have assets if at least one browser in twenty fetches some: most others may be programs.
 	var with, without int
@@ -347,6 +365,10 @@ func (s *session) protects(base *replay.Report, profiles map[netip.Addr]*replay.
 	for _, b := range base.Bots {
 		clients[b.Name] += b.Clients
 	}
+	floods := map[string]bool{}
+	for _, t := range s.floods(base) {
+		floods[t.Name] = true
+	}
 	program = func(addr netip.Addr) bool {
 		p := profiles[addr]
 		switch {
@@ -355,6 +377,10 @@ func (s *session) protects(base *replay.Report, profiles map[netip.Addr]*replay.
 		case p.IsProgram():
 			return true
 		case p.Failures >= programFailures && 3*p.Failures >= p.Requests && p.Assets == 0:
+			return true
+		case !p.Browser: // an app does not fetch the assets of pages
+			return false
+		case p.Assets == 0 && p.Bot == "" && groups.has(addr):
 			return true
 		case !usual || assetsPart*p.Assets > p.Pages+p.Posts:
 			return false
@@ -365,6 +391,9 @@ func (s *session) protects(base *replay.Report, profiles map[netip.Addr]*replay.
 	protected = func(req *fairshare.Request, addr netip.Addr) bool {
 		p := profiles[addr]
 		b := s.identifier.Table.Bot(req.Bot.Name)
+		if floods[req.UserAgent] {
+			return false
+		}
 		if req.Bot.Name == "" || b == nil {
 			return !program(addr)
 		}
@@ -414,7 +443,13 @@ func (s *session) programRule(base *replay.Report, all []replay.TopClient) candi
 		names, quoted = append(names, all[i].Client), append(quoted, strconv.Quote(all[i].Client))
 		uses = sumOf(uses, passedOf(&all[i]))
 	}
-	c := candidate{taker: prose.List(names, "and"), uses: uses}
+	c := candidate{taker: prose.List(names, "and"), uses: uses, allowance: allowance{"requests", leastRequests},
+		clients: int64(len(all))}
+	for i := range all {
+		if l := base.Loads.Clients[all[i].Client]; l != nil {
+			c.takers = append(c.takers, l)
+		}
+	}
 	verb := "takes"
 	if len(names) > 1 {
 		verb = "take"

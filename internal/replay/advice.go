@@ -23,6 +23,9 @@ type Advice struct {
 
 	// Notes describe clients that take much and get no rule.
 	Notes []string `json:"notes"`
+
+	// Estimated says that the figures of Rules are estimates from the use in each hour.
+	Estimated bool `json:"estimated,omitempty"`
 }
 
 // A Finding is a bot or client that takes much of the site.
@@ -44,6 +47,10 @@ type AdvisedRule struct {
 	Refused Usage `json:"refused"`
 	Clients int64 `json:"clients"` // refused by it
 	People  int64 `json:"people"`  // of Clients: those that look like people
+
+	// Estimated says that the rule was not replayed: Refused is an estimate, and Clients has all
+	// clients that it concerns.
+	Estimated bool `json:"estimated,omitempty"`
 }
 
 // AddFinding adds a bot or client that takes a share of all that the log has.
@@ -100,6 +107,10 @@ func (r *AdvisedRule) Effect() string {
 			people = "1 of them looks like a person"
 		}
 	}
+	if r.Estimated {
+		return fmt.Sprintf("By the use in each hour, it would have refused about %s. It concerns %s, %s.",
+			r.Refused.Text(), prose.Plural(r.Clients, "client"), people)
+	}
 	return fmt.Sprintf("It would have refused %s of %s, %s.", r.Refused.Text(), prose.Plural(r.Clients, "client"),
 		people)
 }
@@ -112,6 +123,9 @@ func (p *printer) advice(r *Report) {
 	}
 	p.heading("What to do")
 	switch {
+	case a.Estimated:
+		p.text(2, 2, "The figures are estimates: this log has too many lines to replay it several times without being asked.")
+		p.w.WriteByte('\n')
 	case len(a.Rules) > 0:
 	case a.Measured && len(a.Findings) == 0:
 		p.text(2, 2, "No rule is needed: nothing that the policy lets pass takes much of the site without signs of people.")
@@ -153,7 +167,11 @@ func (p *printer) advice(r *Report) {
 	}
 	if len(a.Rules) > 0 {
 		p.w.WriteByte('\n')
-		p.text(2, 2, "This writes a policy with these rules, to replay and use:")
+		what := "This writes a policy with these rules, to replay and use:"
+		if a.Estimated {
+			what = "This replays the log, tries limits for clients without a name as well, and writes a policy:"
+		}
+		p.text(2, 2, what)
 		p.line("    %s", prose.Printable(a.Suggest)) // in one line, to paste
 	}
 	for _, note := range a.Notes {

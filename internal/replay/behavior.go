@@ -12,7 +12,7 @@ type behavior struct {
 	assets  uint16 // style sheets, images and similar that were got
 	heads   uint16 // requests with HEAD
 	odd     uint16 // requests with a method that pages do not use
-	attacks uint16 // requests for something that only scanners ask for, see isAttack
+	attacks uint16 // requests for what only scanners ask for, see isAttack, since it looks like a person
 	now     uint16 // requests in minute that are not for assets
 	busiest uint16 // the most of these in a minute
 	minute  uint32 // since the Unix epoch
@@ -25,7 +25,7 @@ const (
 	attackRequests = 5
 	// mostlyErrors is sure, if four of five requests are answered 4xx.
 	mostlyErrors = 100
-	// Three of the others are as good as sure.
+	// Three of the other signs are sure.
 	manyErrors   = 100 // answers 4xx that are a tenth of the requests or more
 	manyHeads    = 20  // requests with HEAD that are a tenth of the requests or more
 	oddMethods   = 5
@@ -34,13 +34,14 @@ const (
 	threeSigns   = 3
 )
 
-// add notes a request at a time, Unix ns.
-func (b *behavior) add(it *item, at int64) {
+// add notes a request at a time, Unix ns. human says that the client looks like a person so far: only
+// then it is worth while to look for attacks.
+func (b *behavior) add(it *item, at int64, human bool) {
 	if it.asset {
 		increase(&b.assets)
 		return
 	}
-	if it.attack {
+	if human && isAttack(it.entry.Target) {
 		increase(&b.attacks)
 	}
 	switch it.req.Method {
@@ -120,8 +121,8 @@ var attackStarts = func() (t [256][]attackText) {
 	return t
 }()
 
-// isRare says which bytes begin such a part. '/' and '.' stand in most targets: isAttack looks at
-// the byte behind them, too.
+// isRare says which bytes begin such a part. Most targets have '/' and '.': isAttack looks at the
+// byte behind them, too.
 var isRare = func() (t [256]bool) {
 	for _, text := range attackTexts {
 		t[text.after[0]] = true
@@ -156,7 +157,7 @@ func isAttack(target string) bool {
 	return false
 }
 
-// isAt reports whether the text stands in a target, with its rare byte at index i.
+// isAt reports whether a target has the text, with its rare byte at index i.
 func (a *attackText) isAt(target string, i int) bool {
 	begin := i - len(a.before)
 	if begin < 0 || !hasFoldedPrefix(target[i:], a.after) || !hasFoldedPrefix(target[begin:], a.before) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/accesslog"
 )
 
 // The figures are those of clients in published logs: three runs of scanners, and people who
@@ -20,8 +21,8 @@ func TestBehaviorTellsScannersFromPeople(t *testing.T) {
 	}{
 		{"Acunetix", 6539, 273, behavior{assets: 39, attacks: 300, busiest: 414}, true},
 		{"Netsparker", 7314, 2614, behavior{assets: 110, heads: 2038, odd: 35, attacks: 900, busiest: 2831}, true},
-		{"Netsparker, if its targets were plain", 7314, 2614, behavior{assets: 110, heads: 2038, odd: 35, busiest: 2831},
-			true},
+		{"Netsparker, if its targets were plain", 7314, 2614, behavior{assets: 110, heads: 2038, odd: 35,
+			busiest: 2831}, true},
 		{"a scanner that finds nothing", 400, 390, behavior{assets: 3, busiest: 40}, true},
 		{"a tester's browser", 20, 2, behavior{assets: 13, busiest: 4}, false},
 		{"a school behind one address, an application that polls", 1679, 0, behavior{assets: 54, busiest: 30}, false},
@@ -47,14 +48,17 @@ func TestBehaviorCountsAMinute(t *testing.T) {
 	var b behavior
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for i := range 90 {
-		it := item{req: fairshare.Request{Method: "GET"}, asset: i%3 == 0, attack: i == 1}
+		it := item{req: fairshare.Request{Method: "GET"}, asset: i%3 == 0, entry: &accesslog.Entry{Target: "/"}}
+		if i == 1 || i == 4 {
+			it.entry.Target = "/.git/config"
+		}
 		if i == 2 {
 			it.req.Method = "PROPFIND"
 		}
 		if i >= 80 {
 			it.req.Method = "HEAD"
 		}
-		b.add(&it, begin.Add(time.Duration(i)*time.Second).UnixNano())
+		b.add(&it, begin.Add(time.Duration(i)*time.Second).UnixNano(), i < 4) // later it does not look like a person
 	}
 	b.now, b.minute = 0, 0
 	if want := (behavior{assets: 30, heads: 7, odd: 1, attacks: 1, busiest: 40}); b != want {
@@ -65,8 +69,10 @@ func TestBehaviorCountsAMinute(t *testing.T) {
 func TestIsAttack(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{
-		"/index.php?file=../../../etc/passwd", "/a/..%2F..%2fb", "/.git/config", "/DVWA/.git/HEAD", "/.env", "/app/.env?x",
-		"/.env.bak", "/?q=%3CScRiPt%3Ealert(1)%3C/script%3E", "/?q=<script>", "/?id=1%20UNION%20SELECT%201", "/?id=1+union+all+select",
+		"/index.php?file=../../../etc/passwd", "/a/..%2F..%2fb", "/.git/config", "/DVWA/.git/HEAD", "/.env",
+		"/app/.env?x",
+		"/.env.bak", "/?q=%3CScRiPt%3Ealert(1)%3C/script%3E", "/?q=<script>", "/?id=1%20UNION%20SELECT%201",
+		"/?id=1+union+all+select",
 		"/?id=1;exec%20XP_cmdshell",
 		"/cgi/%2e%2e/x", "/x%00.jpg", "/?x=${jndi:ldap://x}", "/?id=1;waitfor%20delay", "/?id=sleep(5)", "/c:/WIN.INI",
 	} {
@@ -75,8 +81,11 @@ func TestIsAttack(t *testing.T) {
 		}
 	}
 	for _, target := range []string{
-		"", "/", "/article/union-select-committee", "/?q=trade+union+congress", "/docs/.environment", "/file.env", "/a.git/info/refs",
-		"/style.css?v=1.2", "/wp-login.php", "/index.php?option=com_search&q=O%27Brien", "/.well-known/acme-challenge/x", "/a/...b",
+		"", "/", "/article/union-select-committee", "/?q=trade+union+congress", "/docs/.environment", "/file.env",
+		"/a.git/info/refs",
+		"/style.css?v=1.2", "/wp-login.php", "/index.php?option=com_search&q=O%27Brien",
+		"/.well-known/acme-challenge/x",
+		"/a/...b",
 		"/how-to-sleep", "/win.html", "/etc/", "/x?a=%20b", "/jndi",
 	} {
 		if isAttack(target) {

@@ -70,6 +70,7 @@ func (l *botList) bot(id botID) fairshare.Bot {
 type botCount struct {
 	usage
 	refused, blocked int64
+	load             load
 	meant            int64  // of refused and blocked: by an operator's ban
 	clients          int64  // as long as they are counted exactly
 	seen             sketch // afterwards

@@ -34,7 +34,6 @@ type item struct {
 	bot    botID  // of Request.Bot
 	asset  bool   // a style sheet, an image or similar was fetched
 	page   bool   // a page, or what may be one, was got
-	attack bool   // only scanners send such a request, see isAttack
 
 	// Results of the judge.
 	enforced finding
@@ -125,7 +124,6 @@ func (p *preparer) prepare(b *batch) {
 		it.agent = p.seeds.hashText(e.UserAgent)
 		it.path = p.seeds.hashText(req.Path)
 		it.asset = (e.Status == 200 || e.Status == 304 || e.Status == 206) && asset(req.Path)
-		it.attack = isAttack(e.Target)
 		it.page = e.Status == 200 && req.Method == "GET" && !asset(req.Path)
 		if p.opts.Owner != nil {
 			req.Owner = p.opts.Owner(req.Addr)

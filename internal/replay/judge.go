@@ -346,8 +346,10 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	}
 	it.req.Browser = seen.Browser
 	j.fleets.arrived(it, j.latest)
+	var robot *robotsCount
+	var tooSoon bool
 	if j.robots.file != nil {
-		j.robots.count(it)
+		robot, tooSoon = j.robots.count(it)
 	}
 	if m, ok := j.limiter.(*meter); ok {
 		m.person = j.opts.Measure(it.clientOf())
@@ -367,6 +369,9 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 		return err
 	}
 	v.Matched(j.note)
+	if robot != nil && v.Action == fairshare.Allow {
+		robot.passed(it, tooSoon)
+	}
 	if j.browser != nil && v.Action == fairshare.Allow {
 		j.browser.Answered(&seen, browser.Answer{Status: e.Status})
 	}

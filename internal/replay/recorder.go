@@ -66,13 +66,17 @@ type recorder struct {
 	lastOne  *ranked[client]
 	touched  uint64 // so that the compiler does not remove touch
 
-	bots      *botList
-	botCounts []botCount          // by botID−1
-	members   map[member]struct{} // clients of bots; nil after there were too many
-	pending   int64               // lines of bots that could be verified, and were neither verified nor forged
-	total     usage               // of all lines
-	has       accesslog.Fields    // of all lines
-	empty     int64               // lines of connections without a request
+	bots        *botList
+	botCounts   []botCount          // by botID−1
+	members     map[member]struct{} // clients of bots; nil after there were too many
+	hours       int                 // of all loads
+	hoursFull   bool
+	clientLoads []load
+
+	pending int64            // lines of bots that could be verified, and were neither verified nor forged
+	total   usage            // of all lines
+	has     accesslog.Fields // of all lines
+	empty   int64            // lines of connections without a request
 }
 
 // A Position is a line of a log.
@@ -108,6 +112,7 @@ type client struct {
 	bytes, time int64 // of its requests; time in ns
 	statuses    statuses
 	behavior    behavior
+	load        uint32 // index + 1 of recorder.clientLoads; 0: none
 
 	bot     botID // of agent
 	counted botID // for which the client was last counted
@@ -125,7 +130,9 @@ const (
 type agent struct {
 	text    string
 	refused uint32 // or blocked
+	errors  uint32 // answers 4xx
 	browser bool
+	load    load // of user agents that are not a browser's
 	bytes   int64
 	time    int64 // ns
 	bot     botID // of the first client with this user agent
@@ -258,7 +265,7 @@ func (rec *recorder) line(it *item, log *logFile) {
 	case cl.facts.votes != math.MaxUint16:
 		cl.facts.votes++
 	}
-	cl.facts.behavior.add(it, at)
+	cl.facts.behavior.add(it, at, cl.facts.looks&looksAll == looksAll)
 	if it.asset {
 		cl.facts.looks |= looksAssets
 	}
@@ -289,6 +296,10 @@ func (rec *recorder) line(it *item, log *logFile) {
 	}
 	if it.bot != 0 {
 		rec.bot(it, cl, u)
+	}
+	rec.addLoads(it, cl, ag, at, u)
+	if s := status(e); s >= 400 && s < 500 {
+		saturatingIncrease(&ag.facts.errors)
 	}
 	if rec.opts.Trail != nil {
 		rec.opts.Trail.add(it, rec.opts)

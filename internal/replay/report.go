@@ -70,6 +70,7 @@ type Report struct {
 	Advice       *Advice      `json:"advice,omitempty"`     // what to do; nil if it was not computed
 	Paths        []PathUsage  `json:"paths"`                // with the largest shares; at most 100
 	PathPatterns []PathUsage  `json:"path_patterns"`        // the same as patterns; a request counts once
+	Loads        *Loads       `json:"-"`                    // from which rules are made
 }
 
 // Verdicts counts the judged lines by enforced action.
@@ -146,8 +147,8 @@ type TopUserAgent struct {
 }
 
 // People has the figures of clients that look like people: they have a browser's user
-// agent, fetched page assets, sent referers, are not known bots, and do not behave as only
-// programs such as scanners do (see behavior.isProgram).
+// agent, fetched page assets, sent referers, and are not known bots. They do not behave as only
+// programs such as scanners do, see behavior.isProgram.
 type People struct {
 	Known    bool         `json:"known"` // the log has the facts that are necessary
 	Clients  int64        `json:"clients"`
@@ -284,6 +285,7 @@ func newReport(rp *Replay, j *judge, rec *recorder) *Report {
 	rec.addHurt(r)
 	rec.addDifference(r)
 	rec.addPersons()
+	rec.addTakers(r)
 	j.addLeast(r)
 	rec.addAI(r)
 	rec.addPaths(r)
@@ -493,8 +495,12 @@ func (rec *recorder) person(cl *ranked[client]) bool {
 		return false
 	}
 	ag := rec.agents.find(cl.facts.agent)
-	return ag != nil && ag.facts.browser &&
-		!cl.facts.behavior.isProgram(int64(cl.count-cl.over), int64(cl.facts.statuses[clientErrors]))
+	return ag != nil && ag.facts.browser && !rec.isProgram(cl)
+}
+
+// isProgram reports whether a client behaves as only programs do.
+func (rec *recorder) isProgram(cl *ranked[client]) bool {
+	return cl.facts.behavior.isProgram(int64(cl.count-cl.over), int64(cl.facts.statuses[clientErrors]))
 }
 
 // maybePerson reports whether a client may be a person: it has a browser's user agent and is

@@ -49,6 +49,11 @@ type RobotsBot struct {
 	MeanSeconds      float64 `json:"mean_seconds"`       // between two requests, without pauses of over ten delays
 	BusiestMinute    int64   `json:"busiest_minute"`     // requests
 	AllowedPerMinute float64 `json:"allowed_per_minute"` // by the delay; 0 without one
+
+	// Of Disallowed and TooSoon: those that the policy let pass.
+	DisallowedPassed      int64 `json:"disallowed_passed"`
+	DisallowedPassedBytes int64 `json:"disallowed_passed_bytes"`
+	TooSoonPassed         int64 `json:"too_soon_passed"`
 }
 
 // A RobotsLine counts the requests that one line disallowed.
@@ -91,16 +96,17 @@ type robotsCount struct {
 	minute, busy int64         // the present minute, and the requests in it
 }
 
-// count counts one line.
-func (o *robotsOf) count(it *item) {
+// count counts one line. It returns the counts of its bot, nil for none, and whether the line came
+// before the delay was over.
+func (o *robotsOf) count(it *item) (c *robotsCount, tooSoon bool) {
 	r := &it.req.Robots
 	if r.Group == "" || it.req.Method != "GET" && it.req.Method != "HEAD" || it.req.Path == "/robots.txt" {
-		return
+		return nil, false
 	}
-	c := o.counts[it.bot]
+	c = o.counts[it.bot]
 	if c == nil {
 		if len(o.counts) >= mostRobotsBots {
-			return
+			return nil, false
 		}
 		c = &robotsCount{lines: map[int]*RobotsLine{}, delay: r.Delay, minute: math.MinInt64}
 		c.Name, c.State, c.Group, c.Named = it.req.Bot.Name, it.req.Bot.State.String(), r.Group, r.Named
@@ -126,7 +132,7 @@ func (o *robotsOf) count(it *item) {
 	c.busy++
 	c.BusiestMinute = max(c.BusiestMinute, c.busy)
 	if r.Delay <= 0 {
-		return
+		return c, false
 	}
 	key := robotsKey{bot: it.bot}
 	if it.req.Bot.State != fairshare.Verified || it.req.Bot.UserTriggered {
@@ -134,11 +140,12 @@ func (o *robotsOf) count(it *item) {
 	}
 	last, known := o.last[key]
 	if !known && len(o.last) >= mostRobotsClients {
-		return
+		return c, false
 	}
 	if gap := time.Duration(at - last); known && gap >= 0 {
 		if gap < r.Delay {
 			c.TooSoon++
+			tooSoon = true
 		}
 		if gap <= 10*r.Delay {
 			c.gaps++
@@ -146,6 +153,18 @@ func (o *robotsOf) count(it *item) {
 		}
 	}
 	o.last[key] = at
+	return c, tooSoon
+}
+
+// passed counts a line that the policy let pass.
+func (c *robotsCount) passed(it *item, tooSoon bool) {
+	if it.req.Robots.Disallowed {
+		c.DisallowedPassed++
+		c.DisallowedPassedBytes = addBytes(c.DisallowedPassedBytes, it.entry.Bytes)
+	}
+	if tooSoon {
+		c.TooSoonPassed++
+	}
 }
 
 // report returns the figures of all bots.
@@ -211,7 +230,7 @@ func (p *printer) robots(r *Report) {
 	kept, shown := 0, 0
 	for i := range o.Bots {
 		b := &o.Bots[i]
-		if b.Disallowed == 0 && !b.tooFast() {
+		if b.Disallowed == 0 && !b.IsTooFast() {
 			kept++
 			continue
 		}
@@ -228,9 +247,9 @@ func (p *printer) robots(r *Report) {
 	}
 }
 
-// tooFast reports whether a bot came faster than the file asks, and not only now and then:
+// IsTooFast reports whether a bot came faster than the file asks, and not only now and then:
 // clocks and queues move single requests together.
-func (b *RobotsBot) tooFast() bool { return b.TooSoon >= 5 && 20*b.TooSoon >= b.Requests }
+func (b *RobotsBot) IsTooFast() bool { return b.TooSoon >= 5 && 20*b.TooSoon >= b.Requests }
 
 func (p *printer) robotsBot(b *RobotsBot) {
 	name := prose.Printable(b.Name) + " (" + b.State + ")"
@@ -247,7 +266,7 @@ func (p *printer) robotsBot(b *RobotsBot) {
 				prose.Number(line.Requests), prose.Printable(line.Example)))
 		}
 	}
-	if b.tooFast() {
+	if b.IsTooFast() {
 		p.text(2, 6, fmt.Sprintf("%s: faster than line %d asks: %s of %s came less than %s after the one before, on average %s; "+
 			"%s in the busiest minute instead of %s", name, b.DelayLine, prose.Number(b.TooSoon),
 			prose.Plural(b.Requests, "request"), secondsText(b.DelaySeconds), secondsText(b.MeanSeconds),

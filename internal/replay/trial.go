@@ -203,7 +203,7 @@ func (t *Trials) profile(it *item, out *fairshare.Outcome) {
 		t.Profiles[it.clientOf()] = p
 	}
 	p.Requests++
-	p.behavior.add(it, it.req.Time.UnixNano())
+	p.behavior.add(it, it.req.Time.UnixNano(), p.Assets > 0 && p.Referers > 0)
 	if it.page {
 		p.Pages++
 	}
