@@ -156,7 +156,7 @@ func (s *session) robotsRules(r *replay.Report) (found []candidate) {
 		name := s.newName("robots.txt disallows")
 		forbidden.estimate = &forbidden.uses
 		forbidden.rule = replay.AdvisedRule{Name: name, Reasons: []string{
-			fmt.Sprintf("%s fetched what robots.txt disallows: %s passed.", upperFirst(forbidden.taker),
+			fmt.Sprintf("%s fetched what robots.txt disallows: %s passed.", forbidden.taker,
 				prose.Plural(forbidden.uses.Requests, "request"))}}
 		forbidden.rule.YAML = fmt.Sprintf(
 			"- name: %s\n  match: {method: [GET, HEAD], bot: [%s], robots: disallowed}\n  block: true\n", name,
@@ -170,7 +170,7 @@ func (s *session) robotsRules(r *replay.Report) (found []candidate) {
 		fast.estimate = &fast.uses
 		fast.rule = replay.AdvisedRule{Name: name, Reasons: []string{
 			fmt.Sprintf("%s came faster than line %d of robots.txt asks: %s passed too soon.",
-				upperFirst(fast.taker), line, prose.Plural(tooSoon, "request"))}}
+				fast.taker, line, prose.Plural(tooSoon, "request"))}}
 		fast.rule.YAML = fmt.Sprintf("- name: %s\n  match: {method: [GET, HEAD], bot: [%s], not: [%s, {path: /robots.txt}]}\n"+
 			"  limit: {robots: crawl-delay, burst: 5}\n", name, strings.Join(quick, ", "), assetPaths)
 		found = append(found, fast)
