@@ -54,12 +54,17 @@ func (s *session) floods(r *replay.Report) (found []*replay.Taker) {
 		if t.Requests < leastEvidence || mostOf(t.Passed, r.Total) < largeShare || !isPlain(t.Name) {
 			continue
 		}
-		if b := s.identifier.Table.Bot(t.Bot); b != nil && !slices.Contains(tools, b.Main()) &&
-			!slices.Contains(notOneProgram, t.Bot) {
+		b := s.identifier.Table.Bot(t.Bot)
+		isTool := b != nil && slices.Contains(tools, b.Main())
+		if b != nil && !isTool && !slices.Contains(notOneProgram, t.Bot) {
 			continue
 		}
-		few := t.Clients <= fewClients && t.Requests >= leastEvidence*t.Clients
-		if few || 5*t.Errors > 4*t.Requests || isBurst(t, r) {
+		if t.Name == "" && t.Bot == "" {
+			continue // the log has no user agents
+		}
+		few := isTool && t.Clients <= fewClients && t.Requests >= leastEvidence*t.Clients
+		alone := t.Clients == 1 && mostOf(t.Passed, r.Total) >= largeToolShare
+		if few || alone || 5*t.Errors > 4*t.Requests || isBurst(t, r) {
 			found = append(found, t)
 		}
 	}
@@ -94,7 +99,7 @@ func isPlain(text string) bool {
 // floodRules returns a budget for all clients together that send one of the user agents.
 func (s *session) floodRules(r *replay.Report) (found []candidate) {
 	for _, t := range s.floods(r) {
-		if b := s.identifier.Table.Bot(t.Bot); t.Clients < 2 && b != nil && t.Name != "" {
+		if b := s.identifier.Table.Bot(t.Bot); t.Clients < 2 && b != nil && !slices.Contains(notOneProgram, t.Bot) {
 			continue // toolRules names its address
 		}
 		limit, reason := budget(t.Passed, t.Passed, r)

@@ -68,6 +68,15 @@ func TestSuggestionsForRobotsFloodsAndOwners(t *testing.T) {
 		{name: "an app that people use all day", write: func(b *logBook) {
 			b.crawl(6000, 10, 9000, "ShopApp/3.1 (Android 14)", manyAddresses(60)...)
 		}},
+		{name: "an app of a few people", write: func(b *logBook) {
+			b.crawl(3000, 10, 9000, "Depot/3.1", manyAddresses(12)...)
+		}},
+		{name: "one program with a name of its own", write: func(b *logBook) {
+			b.crawl(9000, 10, 9000, "loader/0.1", attackers+"1.7")
+		}, rule: "requests of a client for /photo/*.html", least: 0.8},
+		{name: "a library at a few addresses", write: func(b *logBook) {
+			b.crawl(6000, 10, 9000, "python-requests/2.31.0", manyAddresses(12)...)
+		}, rule: "flood by one user agent", least: 0.6},
 		{name: "a crowd of one owner with the user agent of a browser", write: func(b *logBook) {
 			b.crawl(2400, 10, 30_000, chrome, manyAddresses(200)...)
 		}, owners: true, rule: "pages of AS64500 in an hour", least: 0.5},
@@ -146,6 +155,26 @@ func TestSuggestionsForRobotsFloodsAndOwners(t *testing.T) {
 				t.Errorf("%.0f of %.0f requests of attackers are refused by\n%s", refused, bad, text)
 			}
 		})
+	}
+}
+
+// In a log without user agents nobody sends an empty one.
+func TestALogWithoutUserAgentsHasNoFlood(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	begin := time.Date(2025, 5, 17, 0, 0, 0, 0, time.UTC)
+	for i := range 4000 {
+		at := begin.Add(time.Duration(i/3600)*9*time.Hour + time.Duration(i)*time.Second)
+		fmt.Fprintf(&text, "203.0.113.%d - - [%s] \"GET /article/%d HTTP/1.1\" 200 9000\n", i%15,
+			at.Format("02/Jan/2006:15:04:05 -0700"), i)
+	}
+	path := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	policy := suggest(t, Options{Logs: []string{path}, Format: "common", Top: 10})
+	if data, err := os.ReadFile(policy); err != nil || strings.Contains(string(data), "user_agent") {
+		t.Errorf("%v, suggested:\n%s", err, data)
 	}
 }
 

@@ -84,8 +84,7 @@ func (s *session) forms(base *replay.Report) []form {
 		tried++
 		match := fmt.Sprintf("path: [%q]", row.Path)
 		all = append(all, form{"requests of a client for " + row.Path, match, "requests", "1h", "addr", 30, "requests"},
-			form{"requests of a network for " + row.Path, match, "requests", "1h", "network", 60, "requests"},
-			form{"requests of all for " + row.Path, match, "requests", "1h", "everyone", leastRequests, "requests"})
+			form{"requests of a network for " + row.Path, match, "requests", "1h", "network", 60, "requests"})
 		if base.HasTime {
 			all = append(all, form{"time for " + row.Path, match, "time", "1h", "addr", leastSeconds * 1e6, "time"})
 		}
@@ -158,14 +157,11 @@ func (t *tried) value(base *replay.Report, passed *replay.Tested) float64 {
 	return v
 }
 
-// preference is a factor for the value of a rule: one that names a bot or user agent touches nobody else, and one
-// that counts all clients together lets them use up each other's allowance.
+// preference is a factor for the value of a rule: one that names a bot or user agent touches nobody
+// else.
 func (t *tried) preference() float64 {
-	switch {
-	case t.form == nil && t.programs == nil:
+	if t.form == nil && t.programs == nil {
 		return 1
-	case t.form != nil && t.form.by == "everyone":
-		return 0.5
 	}
 	return 0.9
 }
