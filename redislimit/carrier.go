@@ -182,6 +182,9 @@ func (k *carrier) pause() time.Duration {
 	if k.master.breaker.silent() {
 		return time.Hour // the breaker wakes it
 	}
+	if len(k.inquiries) > 0 { // they wait for another carrier
+		return time.Millisecond
+	}
 	due := int64(1 << 62)
 	for _, list := range [2][]delayed{k.lazy, k.notes} {
 		if len(list) > 0 {

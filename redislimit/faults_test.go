@@ -277,7 +277,7 @@ func TestFullStoreIsAwayAndSaysWhy(t *testing.T) {
 }
 
 func TestAwayWholeAndOpen(t *testing.T) {
-	for away, want := range map[redislimit.Away]int{redislimit.AwayWhole: 100, redislimit.AwayOpen: 100} {
+	for away, want := range map[redislimit.Away]int{redislimit.AwayWhole: 100, redislimit.AwayOpen: 150} {
 		server := redistest.Start(t)
 		a, _, _ := pair(t, server.URL(), hundred, redislimit.Options{Away: away})
 		server.Kill()

@@ -69,7 +69,7 @@ const (
 	// AwayWhole admits the whole of each limit. It is for members behind a balancer
 	// that hashes by client, so that one member sees all requests of a client.
 	AwayWhole
-	// AwayOpen admits all requests that need the store.
+	// AwayOpen admits all requests that only limits in the store refuse.
 	AwayOpen
 )
 
@@ -153,7 +153,8 @@ const (
 
 // Open returns a Limiter for limits. It waits for the store until ctx ends, and at
 // most two seconds. If the store is away it starts without, as Options.Away says,
-// and reports it. The error is about the limits or the options.
+// and reports it. What it counts until it reaches the store for the first time is not
+// handed over. The error is about the limits or the options.
 func Open(ctx context.Context, limits []fairshare.Limit, opts Options) (*Limiter, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
@@ -401,6 +402,11 @@ func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, talli
 			pass = false
 		}
 	}
+	if !pass && l.isOpen(r, tallies) {
+		c.stats.away.Add(1)
+		clear(tallies)
+		return nil, false
+	}
 	mono, ns := c.mono(), at.UnixNano()
 	if c.firstAt.Load() == 0 {
 		c.firstAt.CompareAndSwap(0, ns)
@@ -481,6 +487,21 @@ func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, talli
 		c.stats.refused.Add(1)
 	}
 	return q, false
+}
+
+// isOpen reports whether a refused request passes because the store is away and
+// Options.Away says so. The shards are locked.
+func (l *Limiter) isOpen(r *request, tallies []fairshare.Tally) bool {
+	c := l.core
+	if c.opts.Away != AwayOpen {
+		return false
+	}
+	for i := range tallies {
+		if tallies[i].Over && !r.takes[i].DryRun && (r.refs[i] == none || c.isUp(c.book.at(r.refs[i]).tag)) {
+			return false
+		}
+	}
+	return true
 }
 
 // readAll returns a question for the states of a group that the view refuses. The
