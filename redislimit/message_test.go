@@ -1,0 +1,49 @@
+package redislimit
+
+import (
+	"math"
+	"testing"
+)
+
+func TestReplyIsParsed(t *testing.T) {
+	b := append([]byte{1 | 2}, appendFloats(nil, 5, 6, 7, 8)...)
+	b = append(append(b, "token!"...), 4, 9)
+	var r reply
+	rest, err := r.parse(b)
+	if err != nil || !r.differs || r.written || r.state != [3]float64{5, 6, 7} || r.others != 8 ||
+		string(r.token[:]) != "token!" {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if rest, err = r.parse(rest); err != nil || r.differs || !r.written || len(rest) != 1 {
+		t.Errorf("got %+v, %v, and %d bytes are left", r, err, len(rest))
+	}
+	for n := range 39 {
+		if _, err := r.parse(b[:n]); err == nil {
+			t.Errorf("a reply of %d of 39 bytes is accepted", n)
+		}
+	}
+}
+
+func FuzzReply(f *testing.F) {
+	f.Add(append([]byte{3}, appendFloats(nil, 1, 2, 3, 4, math.NaN())...))
+	f.Add([]byte{4, 0, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for len(b) > 0 {
+			var r reply
+			rest, err := r.parse(b)
+			if err != nil {
+				return
+			}
+			if len(rest) >= len(b) {
+				t.Fatal("nothing was read")
+			}
+			b = rest
+		}
+	})
+}
+
+func FuzzMember(f *testing.F) {
+	f.Add("id", `1800000000 1700000000 "name" "policy"`)
+	f.Add("", "")
+	f.Fuzz(func(_ *testing.T, id, text string) { _ = parseMember(id, text) })
+}
