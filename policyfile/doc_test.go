@@ -92,7 +92,8 @@ func TestOperatorsPageDescribesJournalFields(t *testing.T) {
 		t.Errorf("%d lines", n)
 	}
 	for _, keys := range [][]string{names(boundsKeys()), names(journalKeys()),
-		{"hosts", "underscores", "keep_headers", "abandon", "grace", "h2c"}} {
+		{"hosts", "underscores", "keep_headers", "abandon", "grace", "h2c",
+			"fast_lane"}} {
 		for _, key := range keys {
 			if !strings.Contains(doc, key) {
 				t.Errorf("the page does not name %s", key)

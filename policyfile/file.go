@@ -91,16 +91,18 @@ type File struct {
 // Serve holds the settings of the command serve. They do not change what the
 // rules decide.
 type Serve struct {
-	Listen    string   // an address or a socket; "" if not set
-	TLS       *TLS     // nil means plain HTTP
-	H2C       bool     // HTTP/2 without TLS, by prior knowledge
-	Hosts     []string // in lower case, some begin with "*.", IPv6 in brackets; nil means any host
-	Bounds    Bounds
-	Grace     time.Duration // for requests in progress when serve stops; 0 means DefaultGrace
-	Journal   Journal
-	AccessLog *AccessLog // nil means none
-	Registry  Registry
-	Sessions  *Sessions // of bots without cookies; nil means that serve adds no sessions
+	Listen string // an address or a socket; "" if not set
+	TLS    *TLS   // nil means plain HTTP
+	H2C    bool   // HTTP/2 without TLS, by prior knowledge
+
+	NoFastLane bool     // net/http serves all requests
+	Hosts      []string // in lower case, some begin with "*.", IPv6 in brackets; nil means any host
+	Bounds     Bounds
+	Grace      time.Duration // for requests in progress when serve stops; 0 means DefaultGrace
+	Journal    Journal
+	AccessLog  *AccessLog // nil means none
+	Registry   Registry
+	Sessions   *Sessions // of bots without cookies; nil means that serve adds no sessions
 
 	ProxyProtocol   bool     // trusted peers send the PROXY protocol
 	KeepUnderscores bool     // headers with "_" in their names reach the upstream

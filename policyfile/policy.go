@@ -40,6 +40,7 @@ func topKeys() []key[File] {
 		{"underscores", func(r *reader, n *node, f *File) { f.KeepUnderscores = r.underscores(n) }},
 		{"keep_headers", func(r *reader, n *node, f *File) { f.KeepHeaders = r.keepHeaders(n) }},
 		{"h2c", func(r *reader, n *node, f *File) { f.H2C = r.boolean(n, "h2c") }},
+		{"fast_lane", func(r *reader, n *node, f *File) { f.NoFastLane = !r.boolean(n, "fast_lane") }},
 		{"abandon", func(r *reader, n *node, f *File) { f.Abandon = r.duration(n, "abandon", 0, 10*time.Minute) }},
 		{"journal", readJournal},
 		{"access_log", readAccessLog},

@@ -31,6 +31,7 @@ hosts: [Shop.Example., "*.SHOP.example", shop.example, 192.0.2.1, "::1", "[2001:
 underscores: keep
 keep_headers: X-HTTP-Method-Override
 h2c: true
+fast_lane: false
 abandon: 10m
 journal: {format: text, file: log/refusals.log, max: 1000GB, keep: 0, query: true}
 bounds: {connections: 16, connections_per_addr: 6, fields: 1000, header: 1MiB, streams: 8}
@@ -46,7 +47,7 @@ rules: []
 			Hosts: []string{"shop.example", "*.shop.example", "192.0.2.1", "[::1]", "[2001:db8::]",
 				"xn--bcher-kva.example"},
 			KeepHeaders:     []string{"X-HTTP-Method-Override"},
-			KeepUnderscores: true, H2C: true,
+			KeepUnderscores: true, H2C: true, NoFastLane: true,
 			Journal: Journal{Format: "text", File: "log/refusals.log", Max: 1e12, KeepFiles: -1, Query: true},
 			Bounds:  Bounds{Connections: 16, PerAddr: 6, Fields: 1000, Header: 1 << 20, Streams: 8},
 		},

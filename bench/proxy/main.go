@@ -1,3 +1,5 @@
+//go:build linux
+
 // Proxy measures the cost of fairshare serve: CPU seconds of its process for 100,000
 // requests, compared with the same work by net/http alone.
 //
@@ -8,10 +10,16 @@
 // answer. All rivals run at the same time and take turns of some thousand requests, so
 // that other load on the machine affects all of them. The client and the upstream run in
 // this process and are not counted.
+//
+// The tables of peers compare serve with nginx, HAProxy and Caddy, which must be installed, for
+// answers of several lengths, and for one to 10,000 connections:
+//
+//	go run ./proxy -only peers
 package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"flag"
 	"fmt"
@@ -25,10 +33,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"fairshare/bench/internal/stand"
 )
 
 var (
@@ -120,6 +131,9 @@ type rival struct {
 
 	forwarded bool // requests come from ten thousand clients of a proxy
 	conns     int  // concurrent connections; 0: -conns
+	size      int  // of the answers; 0: 1 KiB
+
+	peer func(dir, site string) (*stand.Process, error) // starts it instead of args
 }
 
 // calm is a number of connections with which no request waits for a turn: half of the 8 slots that
@@ -177,56 +191,58 @@ func measureAll() error {
 		rivals []rival // the others are compared with the first
 	}{
 		{"passed", []rival{
-			{"bare tuned ReverseProxy", []string{self, "-role", "bare", "-upstream", site}, passed, false, 0},
-			{"fairshare serve, one limit", serve("-c", policy("pass.yaml", passPolicy)), passed, false, 0},
+			{"bare tuned ReverseProxy", []string{self, "-role", "bare", "-upstream", site}, passed, false, 0, 0, nil},
+			{"fairshare serve, one limit", serve("-c", policy("pass.yaml", passPolicy)), passed, false, 0, 0, nil},
 		}},
 		{"passed, 10,000 clients", []rival{
-			{"bare tuned ReverseProxy", []string{self, "-role", "bare", "-upstream", site}, passed, true, 0},
-			{"fairshare serve, built-in policy", serve("-c", policy("built-in.yaml", builtInPolicy)), passed, true, 0},
+			{"bare tuned ReverseProxy", []string{self, "-role", "bare", "-upstream", site}, passed, true, 0, 0, nil},
+			{"fairshare serve, built-in policy", serve("-c", policy("built-in.yaml", builtInPolicy)), passed, true, 0,
+				0, nil},
 		}},
 		{"refused", []rival{
-			{"net/http handler, same answer", []string{self, "-role", "plain"}, refused, false, 0},
-			{"fairshare serve, with its journal", serve("-c", policy("refuse.yaml", refusePolicy)), refused, false, 0},
+			{"net/http handler, same answer", []string{self, "-role", "plain"}, refused, false, 0, 0, nil},
+			{"fairshare serve, with its journal", serve("-c", policy("refuse.yaml", refusePolicy)), refused, false, 0,
+				0, nil},
 		}},
 		{"the registry, one client", []rival{
 			{"fairshare serve --registry none", serve("-c", policy("pass.yaml", passPolicy), "--registry", "none"),
-				passed, false, 0},
-			{"fairshare serve", serve("-c", policy("pass.yaml", passPolicy)), passed, false, 0},
+				passed, false, 0, 0, nil},
+			{"fairshare serve", serve("-c", policy("pass.yaml", passPolicy)), passed, false, 0, 0, nil},
 		}},
 		{"the registry, 10,000 clients", []rival{
 			{"fairshare serve --registry none", serve("-c", policy("many.yaml", manyPolicy), "--registry", "none"),
-				passed, true, 0},
-			{"fairshare serve", serve("-c", policy("many.yaml", manyPolicy)), passed, true, 0},
+				passed, true, 0, 0, nil},
+			{"fairshare serve", serve("-c", policy("many.yaml", manyPolicy)), passed, true, 0, 0, nil},
 		}},
 		{"the share, one client", []rival{
 			{"fairshare serve, share: none", serve("-c", policy("no-share.yaml", noShare+passPolicy)),
-				passed, false, calm},
+				passed, false, calm, 0, nil},
 			{"fairshare serve, share: none again", serve("-c", policy("no-share.yaml", noShare+passPolicy)),
-				passed, false, calm},
-			{"fairshare serve", serve("-c", policy("pass.yaml", passPolicy)), passed, false, calm},
+				passed, false, calm, 0, nil},
+			{"fairshare serve", serve("-c", policy("pass.yaml", passPolicy)), passed, false, calm, 0, nil},
 		}},
 		{"the share, 10,000 clients", []rival{
 			{"fairshare serve, share: none", serve("-c", policy("many-no-share.yaml", noShare+manyPolicy)),
-				passed, true, calm},
+				passed, true, calm, 0, nil},
 			{"fairshare serve, share: none again", serve("-c", policy("many-no-share.yaml", noShare+manyPolicy)),
-				passed, true, calm},
-			{"fairshare serve", serve("-c", policy("many.yaml", manyPolicy)), passed, true, calm},
+				passed, true, calm, 0, nil},
+			{"fairshare serve", serve("-c", policy("many.yaml", manyPolicy)), passed, true, calm, 0, nil},
 		}},
 	} {
 		if *only != "" && !strings.Contains(table.name, *only) {
 			continue
 		}
-		if err := compare(dir, table.name, table.rivals); err != nil {
+		if err := compare(dir, site, table.name, table.rivals); err != nil {
 			return err
 		}
 	}
-	return nil
+	return comparePeers(dir, site, serve, policy)
 }
 
-func compare(dir, title string, rivals []rival) error {
+func compare(dir, site, title string, rivals []rival) error {
 	children := make([]*child, len(rivals))
 	for i, r := range rivals {
-		c, err := start(dir, r)
+		c, err := start(dir, site, r)
 		if err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
@@ -238,25 +254,25 @@ func compare(dir, title string, rivals []rival) error {
 	}
 	total := make([]float64, len(rivals)) // including background work, also during turns of others
 	for i, c := range children {
-		total[i] = -cpuOf(c.cmd.Process.Pid)
+		total[i] = -cpuOf(c.pid)
 	}
 	ratio := make([][]float64, len(rivals))
 	for round := range *rounds {
 		turn := make([]float64, len(rivals))
 		for i := range rivals {
 			who := (i + round) % len(rivals)
-			before := cpuOf(children[who].cmd.Process.Pid)
+			before := cpuOf(children[who].pid)
 			if err := load(children[who].addr, rivals[who], *requests); err != nil {
 				return fmt.Errorf("%s: %w", rivals[who].name, err)
 			}
-			turn[who] = cpuOf(children[who].cmd.Process.Pid) - before
+			turn[who] = cpuOf(children[who].pid) - before
 		}
 		for i := range rivals {
 			ratio[i] = append(ratio[i], turn[i]/turn[0])
 		}
 	}
 	for i, c := range children {
-		total[i] += cpuOf(c.cmd.Process.Pid)
+		total[i] += cpuOf(c.pid)
 	}
 	fmt.Printf("| %s | CPU s/100 k | ratio | half of the turns |\n|---|---|---|---|\n", title)
 	for i, r := range rivals {
@@ -271,11 +287,20 @@ func compare(dir, title string, rivals []rival) error {
 
 // A child is a running rival.
 type child struct {
-	cmd  *exec.Cmd
+	cmd  *exec.Cmd // nil for a peer
+	pid  int
 	addr string
+	stop func()
 }
 
-func start(dir string, r rival) (*child, error) {
+func start(dir, site string, r rival) (*child, error) {
+	if r.peer != nil {
+		p, err := r.peer(dir, site)
+		if err != nil {
+			return nil, err
+		}
+		return &child{pid: p.Pid(), addr: p.Addr, stop: func() { p.Stop() }}, nil
+	}
 	c := &child{cmd: exec.Command(r.args[0], r.args[1:]...)}
 	stderr, err := c.cmd.StderrPipe()
 	if err != nil {
@@ -288,16 +313,15 @@ func start(dir string, r rival) (*child, error) {
 	if err := c.cmd.Start(); err != nil {
 		return nil, err
 	}
+	c.pid, c.stop = c.cmd.Process.Pid, func() {
+		c.cmd.Process.Kill()
+		c.cmd.Wait()
+	}
 	if c.addr, err = address(stderr, journal); err != nil {
 		c.stop()
 		return nil, err
 	}
 	return c, nil
-}
-
-func (c *child) stop() {
-	c.cmd.Process.Kill()
-	c.cmd.Wait()
 }
 
 // address reads the address of a child from its output, and continues to copy its output.
@@ -316,9 +340,21 @@ func address(stderr io.Reader, sink io.Writer) (string, error) {
 	}
 }
 
-// cpuOf returns the CPU seconds that the threads of a process took so far.
+// cpuOf returns the CPU seconds that the threads of a process and of its children took so far.
 func cpuOf(pid int) float64 {
 	total := 0.0
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		data, err := os.ReadFile(list)
+		if err != nil {
+			continue
+		}
+		for text := range strings.FieldsSeq(string(data)) {
+			if child, err := strconv.Atoi(text); err == nil {
+				total += cpuOf(child)
+			}
+		}
+	}
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil {
 		log.Fatal(err)
@@ -363,7 +399,7 @@ func client(addr string, rival rival, clients int64, left *atomic.Int64) error {
 		return err
 	}
 	defer conn.Close()
-	const head = "GET /page?id=7 HTTP/1.1\r\nHost: site.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n" +
+	head := fmt.Sprintf("GET /page?id=7&size=%d", rival.size) + " HTTP/1.1\r\nHost: site.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n" +
 		"Accept: */*\r\nAccept-Language: en\r\nAccept-Encoding: gzip\r\nCookie: session=0123456789abcdef\r\n"
 	r := bufio.NewReader(conn)
 	var request []byte
@@ -416,6 +452,16 @@ func startSite() (string, error) {
 		return "", err
 	}
 	page := []byte(strings.Repeat("welcome ", 128))
-	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(page) }))
+	long := bytes.Repeat([]byte("x"), 1<<20)
+	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		size, _ := strconv.Atoi(r.URL.Query().Get("size"))
+		if size == 0 {
+			w.Write(page)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain")
+		w.Header().Set("Content-Length", strconv.Itoa(size))
+		w.Write(long[:size])
+	}))
 	return "http://" + l.Addr().String(), nil
 }

@@ -23,16 +23,18 @@ func serve(t *testing.T, l net.Listener, c Config, srv *http.Server) *Listener {
 	t.Helper()
 	in := New(l, c)
 	in.Attach(srv)
+	lane := in.NewLane(in, srv)
 	ended := make(chan error, 1)
 	go func() {
 		if srv.TLSConfig != nil {
 			ended <- srv.ServeTLS(in, "", "")
 		} else {
-			ended <- srv.Serve(in)
+			ended <- srv.Serve(lane)
 		}
 	}()
 	t.Cleanup(func() {
 		srv.Close()
+		lane.CloseAll()
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 			t.Errorf("Serve: %v, want ErrServerClosed", err)
 		}
@@ -285,7 +287,7 @@ func TestDrainAcceptsQueuedConnections(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			ended := make(chan error, 1)
-			go func() { ended <- srv.Serve(in) }()
+			go func() { ended <- srv.Serve(in.NewLane(in, srv)) }()
 			for _, c := range all {
 				if answer, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || !answer.Close {
 					t.Fatalf("answer %v, %v, want one that ends its connection", answer, err)
@@ -341,7 +343,7 @@ func TestDrainServesWaitingClients(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			var late []*bufio.Reader
-			go func() { ended <- srv.Serve(in) }()
+			go func() { ended <- srv.Serve(in.NewLane(in, srv)) }()
 			waiting, fromWaiting := dial()
 			send(waiting, "/wait")
 			var idle []net.Conn

@@ -92,15 +92,17 @@ func inBubble(t *testing.T, c Config, srv *http.Server, do func(t *testing.T, p 
 		in := New(p, c)
 		in.Attach(srv)
 		ended := make(chan error, 1)
+		lane := in.NewLane(in, srv)
 		go func() {
 			if secure != nil {
 				ended <- srv.ServeTLS(in, "", "")
 			} else {
-				ended <- srv.Serve(in)
+				ended <- srv.Serve(lane)
 			}
 		}()
 		do(t, p, in)
 		srv.Close()
+		lane.CloseAll()
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 			t.Errorf("Serve: %v", err)
 		}

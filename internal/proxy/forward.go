@@ -79,7 +79,7 @@ func (p *Proxy) forward(s *setup, pool *pool, w http.ResponseWriter, r *http.Req
 	q.patience.abandoned, q.patience.time = &p.abandoned, s.patience
 	defer q.endCall()
 	defer q.patience.end()
-	stop := context.AfterFunc(r.Context(), q.patience.clientLeft)
+	stop := afterEnd(r.Context(), q.patience.clientLeft)
 	defer stop()
 	resp, err := q.send(upgrade)
 	if q.up == nil { // the last one went down while the request waited
@@ -122,6 +122,15 @@ func (p *Proxy) forward(s *setup, pool *pool, w http.ResponseWriter, r *http.Req
 	}
 }
 
+// afterEnd is context.AfterFunc. Some contexts can do the same at less cost: they have
+// the method that context.AfterFunc looks for.
+func afterEnd(ctx context.Context, f func()) (stop func() bool) {
+	if c, ok := ctx.(interface{ AfterFunc(func()) func() bool }); ok {
+		return c.AfterFunc(f)
+	}
+	return context.AfterFunc(ctx, f)
+}
+
 // send sends the request to the least busy upstream. If it accepts no connection, so that
 // nothing was sent, send tries the others of the site. q.up is nil if none is up.
 func (q *exchange) send(upgrade bool) (*http.Response, error) {
@@ -155,7 +164,7 @@ const directBody = 4 << 10
 // roundTrip sends the request to q.up: with a direct call if the request is a simple one, otherwise
 // with the transport.
 func (q *exchange) roundTrip(upgrade bool) (*http.Response, error) {
-	if q.up.direct != nil && !upgrade && (q.body == nil || q.body.whole && q.body.n <= directBody) {
+	if q.up.direct != nil && !q.OnlyTransport && !upgrade && (q.body == nil || q.body.whole && q.body.n <= directBody) {
 		if resp, err := q.callDirectly(); err != outbound.ErrUnfit {
 			return resp, err
 		}

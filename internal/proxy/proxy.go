@@ -77,6 +77,10 @@ type Config struct {
 	// a request ends with its client, and Abandon has no effect.
 	Cancels bool
 
+	// OnlyTransport says that all requests are sent by http.Transport. Otherwise, simple
+	// requests to an upstream without TLS are sent at less cost.
+	OnlyTransport bool
+
 	// Timing is the metric of Server-Timing by which the upstream reports CPU time:
 	// "cpu" in "Server-Timing: cpu;dur=12.5", in milliseconds, in the header or trailer
 	// of an answer. It is case-sensitive. "" means that it reports none.

@@ -194,6 +194,9 @@ func (s *server) tryReload(ctx context.Context, by string) error {
 	s.runtime.Store(next)
 	s.policy.Use(ctx, next.Runtime, func() {
 		s.inbound.Replace(s.inboundConfig(next))
+		if s.lane != nil {
+			s.lane.Use(!file.NoFastLane)
+		}
 		s.auth.replace(func() inbound.Config { return s.authInboundConfig(next) })
 		s.proxy.Replace(s.proxyConfig(next))
 		s.sessions.Replace(livepolicy.SessionsConfig(file))

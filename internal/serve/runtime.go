@@ -167,6 +167,7 @@ func (s *server) proxyConfig(rt *runtime) proxy.Config {
 		MaxAbandoned:    s.inboundConfig(rt).Filled().Connections / 4,
 		Cancels:         file.Cancels || file.Abandon == 0,
 		Hosts:           file.Hosts,
+		OnlyTransport:   file.NoFastLane,
 		HostsJudged:     len(file.Sites) > 0 || hostsJudged(&file.Policy),
 		KeepUnderscores: file.KeepUnderscores,
 		KeepHeaders:     file.KeepHeaders,

@@ -92,7 +92,8 @@ type server struct {
 	manager *systemd.Notifier
 
 	inbound  *inbound.Listener
-	listener net.Listener // inbound, or what reads the PROXY protocol from it
+	listener net.Listener  // lane, or inbound with TLS
+	lane     *inbound.Lane // nil with TLS
 	http     http.Server
 	guard    *httpguard.Handler
 	sessions *sessions.Handler
@@ -187,6 +188,11 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 			func(peer net.Addr, err error) {
 				s.log.Printf("connection of %s: %v", peer, err)
 			})
+	}
+	if s.http.TLSConfig == nil {
+		s.lane = s.inbound.NewLane(s.listener, &s.http)
+		s.lane.Use(!file.NoFastLane)
+		s.listener = s.lane
 	}
 	return s, nil
 }
@@ -404,6 +410,9 @@ func (s *server) drain() error {
 		questions.Wait()
 		s.policy.HandOver()
 		err := s.http.Shutdown(ctx)
+		if err == nil && s.lane != nil {
+			err = s.lane.Wait(ctx)
+		}
 		if err == nil { // Shutdown does not wait for websockets
 			err = s.proxy.Wait(ctx)
 		}
@@ -415,20 +424,27 @@ func (s *server) drain() error {
 		select {
 		case err := <-ended:
 			if err != nil {
-				s.proxy.Stop()
-				s.http.Close()
+				s.cutOff()
 				s.printf(cut)
 			}
 			return nil
 		case <-s.options.StopNow:
-			s.proxy.Stop()
-			s.http.Close()
+			s.cutOff()
 			s.printf(cut)
 			return cli.ErrReported
 		case <-s.options.Reload: // too late for a reload
 		case call := <-s.reloads:
 			call.answer <- reloadAnswer{err: errors.New("the server is stopping")}
 		}
+	}
+}
+
+// cutOff ends all requests at once.
+func (s *server) cutOff() {
+	s.proxy.Stop()
+	s.http.Close()
+	if s.lane != nil {
+		s.lane.CloseAll()
 	}
 }
 

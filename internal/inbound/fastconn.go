@@ -1,0 +1,343 @@
+package inbound
+
+import (
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	// watchAfter is how long a request is in progress before its client is watched.
+	watchAfter = 10 * time.Millisecond
+
+	// idleSlack is how much earlier than http.Server.IdleTimeout an idle connection may be closed: setting a
+	// deadline is expensive.
+	idleSlack = time.Second
+)
+
+// leastBytes is how many bytes of a further request net/http answers.
+const leastBytes = 4
+
+var longAgo = time.Unix(1, 0)
+
+// A fastConn is a connection in the lane. One goroutine calls serve.
+type fastConn struct {
+	lane   *Lane
+	outer  net.Conn
+	conn   *conn // inside of outer; nil: none
+	raw    syscall.RawConn
+	try    func(fd uintptr) bool
+	active atomic.Bool // a request is in progress
+
+	buffer   *[headBytes]byte // nil while nothing has come
+	from, to int              // what was read and not yet used
+	tried    error            // of try
+	deadline time.Time        // of reading; zero: none
+	wasPost  bool             // the last request
+	host     string           // of the last request, and its user agent: often the same again
+	agent    string
+	base     http.Request // copied for each request
+
+	// The watch for a client that leaves during a request. It begins late: most requests are short.
+	mu       sync.Mutex
+	changed  sync.Cond
+	current  *fastContext // nil: no request is in progress
+	timer    *time.Timer  // nil: not needed yet
+	armed    bool         // timer will call watch
+	watching bool         // watch is reading
+	gone     bool         // the client has left
+	early    []byte       // what watch has read: at most one byte
+}
+
+func newFastConn(f *Lane, outer net.Conn) *fastConn {
+	c := &fastConn{lane: f, outer: outer, conn: connOf(outer), raw: rawOf(outer)}
+	c.changed.L = &c.mu
+	c.try = c.tryRead
+	return c
+}
+
+// serve answers requests until the connection ends or is handed over.
+func (c *fastConn) serve() {
+	handedOver := false
+	defer func() {
+		if err := recover(); err != nil {
+			c.logPanic(err)
+		}
+		c.active.Store(false)
+		c.dropBuffer()
+		if !handedOver {
+			c.outer.Close()
+		}
+		c.lane.remove(c)
+	}()
+	c.base = http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: c.outer.RemoteAddr().String()}
+	var head fastHead
+	for isFirst := true; ; isFirst = false {
+		found, err := c.readHead(&head, isFirst)
+		if err != nil {
+			return
+		}
+		var r *http.Request
+		if found {
+			r = c.request(&head)
+		}
+		if r == nil {
+			handedOver = true
+			c.handOver()
+			return
+		}
+		if !c.answer(r) {
+			return
+		}
+	}
+}
+
+func (c *fastConn) logPanic(err any) {
+	if err == http.ErrAbortHandler {
+		return
+	}
+	logf := log.Printf
+	if l := c.lane.server.ErrorLog; l != nil {
+		logf = l.Printf
+	}
+	logf("http: panic serving %v: %v\n%s", c.base.RemoteAddr, err, debug.Stack())
+}
+
+// handOver gives the connection to the server, together with what was read.
+func (c *fastConn) handOver() {
+	if !c.deadline.IsZero() {
+		c.outer.SetReadDeadline(time.Time{})
+	}
+	outer := c.outer
+	if c.from < c.to {
+		outer = &replayedConn{outer, append([]byte(nil), c.buffer[c.from:c.to]...)}
+	}
+	c.dropBuffer()
+	c.lane.handOver(outer)
+}
+
+func (c *fastConn) dropBuffer() {
+	if c.buffer != nil {
+		headBuffers.Put(c.buffer)
+		c.buffer, c.from, c.to = nil, 0, 0
+	}
+}
+
+// readHead reads the next request. It returns false if the server must read it, and an error if the connection ends.
+func (c *fastConn) readHead(h *fastHead, isFirst bool) (found bool, err error) {
+	if c.from == c.to {
+		timeout, slack := c.lane.server.IdleTimeout, idleSlack
+		if isFirst {
+			timeout, slack = c.lane.server.ReadHeaderTimeout, 0
+		}
+		c.awaitUntil(timeout, slack)
+		if err := c.read(); err != nil {
+			return false, err
+		}
+	}
+	for timed := isFirst; ; {
+		if c.wasPost { // net/http ignores the line end that old clients send after a body
+			for n := 0; n < 4 && c.from < c.to && (c.buffer[c.from] == '\r' || c.buffer[c.from] == '\n'); n++ {
+				c.from++
+			}
+		}
+		found, more := h.scan(c.buffer[c.from:c.to])
+		if found || !more {
+			return found, nil
+		}
+		if c.from > 0 {
+			c.to = copy(c.buffer[:], c.buffer[c.from:c.to])
+			c.from = 0
+		}
+		if c.to == len(c.buffer) {
+			return false, nil
+		}
+		if !timed {
+			timed = true
+			c.awaitUntil(c.lane.server.ReadHeaderTimeout, 0)
+		}
+		if err := c.read(); err == io.EOF && (isFirst || c.to-c.from >= leastBytes) { // the client may still read
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+}
+
+// awaitUntil sets the time for the next reads; 0 means no bound. It keeps a deadline that is at most slack earlier.
+func (c *fastConn) awaitUntil(timeout, slack time.Duration) {
+	until := time.Time{}
+	if timeout > 0 {
+		until = time.Now().Add(timeout)
+		if early := until.Sub(c.deadline); early >= 0 && early < slack {
+			return
+		}
+	} else if c.deadline.IsZero() {
+		return
+	}
+	c.deadline = until
+	c.outer.SetReadDeadline(until) // if it fails, so does reading
+}
+
+// read waits for bytes and reads them. A connection that waits, and has nothing, holds no buffer, unless something
+// wraps it.
+func (c *fastConn) read() error {
+	if len(c.early) > 0 {
+		c.takeBuffer()
+		c.to += copy(c.buffer[c.to:], c.early)
+		c.early = c.early[:0]
+		return nil
+	}
+	if c.raw != nil {
+		if err := c.raw.Read(c.try); err != nil {
+			return err
+		}
+		return c.tried
+	}
+	c.takeBuffer()
+	n, err := c.outer.Read(c.buffer[c.to:])
+	if c.to += n; n > 0 {
+		return nil
+	}
+	return err
+}
+
+func (c *fastConn) takeBuffer() {
+	if c.buffer == nil {
+		c.buffer = headBuffers.Get().(*[headBytes]byte)
+	}
+}
+
+// tryRead reads what has come. It returns false if nothing has.
+func (c *fastConn) tryRead(fd uintptr) bool {
+	c.takeBuffer()
+	for {
+		n, err := syscall.Read(int(fd), c.buffer[c.to:])
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err == syscall.EAGAIN:
+			if c.from == c.to {
+				c.dropBuffer()
+			}
+			return false
+		case err != nil:
+			c.tried = os.NewSyscallError("read", err)
+		case n == 0:
+			c.tried = io.EOF
+		default:
+			c.to, c.tried = c.to+n, nil
+			c.conn.readSinceIdle.Store(true)
+		}
+		return true
+	}
+}
+
+// answer answers a request. It returns false if the connection must be closed.
+func (c *fastConn) answer(r *http.Request) (open bool) {
+	a := r.Context().(*fastAnswer)
+	c.active.Store(true)
+	c.setState(busy)
+	c.begin(&a.fastContext)
+	open = c.handle(a, r)
+	if !c.end(&a.fastContext) {
+		open = false
+	}
+	a.release()
+	if !open || c.lane.isEnding.Load() {
+		return false
+	}
+	c.wasPost = r.Method == http.MethodPost
+	if c.from == c.to {
+		c.from, c.to = 0, 0
+	}
+	c.setState(idle)
+	c.active.Store(false)
+	return true
+}
+
+func (c *fastConn) setState(s state) {
+	if c.conn != nil {
+		c.conn.l.setState(c.conn, s)
+	}
+}
+
+// handle calls the handler. If that panics, what it wrote is sent, and the connection ends in the middle of the answer.
+func (c *fastConn) handle(a *fastAnswer, r *http.Request) (open bool) {
+	defer func() {
+		if err := recover(); err != nil {
+			c.logPanic(err)
+			a.abort()
+			open = false
+		}
+	}()
+	c.lane.handler.ServeHTTP(a, r)
+	return a.finish()
+}
+
+// begin makes a request the current one.
+func (c *fastConn) begin(x *fastContext) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current = x
+	switch {
+	case c.armed:
+	case c.timer == nil:
+		c.armed, c.timer = true, time.AfterFunc(watchAfter, c.watch)
+	default:
+		c.armed = true
+		c.timer.Reset(watchAfter)
+	}
+}
+
+// end ends the watch and the context of the request. It returns false if the client has left.
+func (c *fastConn) end(x *fastContext) (stays bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.watching {
+		c.outer.SetReadDeadline(longAgo)
+		c.deadline = longAgo
+		c.changed.Wait()
+	}
+	c.current = nil
+	x.cancel()
+	return !c.gone
+}
+
+// watch reads from the client while a request is in progress for longer. Net/http always does: that is how it notices
+// that the client leaves.
+func (c *fastConn) watch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.armed = false
+	x := c.current
+	if x == nil || c.watching || len(c.early) > 0 || c.from < c.to {
+		return
+	}
+	if more := watchAfter - time.Since(x.began); more > 0 { // it began after the timer
+		c.armed = true
+		c.timer.Reset(more)
+		return
+	}
+	c.watching = true
+	c.outer.SetReadDeadline(time.Time{})
+	c.mu.Unlock()
+	var one [1]byte
+	n, err := c.outer.Read(one[:])
+	c.mu.Lock()
+	c.watching = false
+	c.early = append(c.early, one[:n]...)
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.gone = true
+		x.cancel()
+	}
+	c.changed.Broadcast()
+}
