@@ -12,7 +12,7 @@
 // this process and are not counted.
 //
 // The tables of peers compare serve with nginx, HAProxy and Caddy, which must be installed, for
-// answers of several lengths, and for one to 10,000 connections:
+// answers of several lengths, and for one to 5,000 connections:
 //
 //	go run ./proxy -only peers
 package main
@@ -136,6 +136,14 @@ type rival struct {
 	peer func(dir, site string) (*stand.Process, error) // starts it instead of args
 }
 
+// requests returns the number of requests per turn: fewer if their answers are long.
+func (r *rival) requests() int {
+	if r.size >= 1<<20 {
+		return max(*requests/20, 1)
+	}
+	return *requests
+}
+
 // calm is a number of connections with which no request waits for a turn: half of the 8 slots that
 // serve has after a quiet start stay free.
 const calm = 3
@@ -247,7 +255,7 @@ func compare(dir, site, title string, rivals []rival) error {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
 		defer c.stop()
-		if err := load(c.addr, r, 2**requests); err != nil { // to warm up
+		if err := load(c.addr, r, 2*r.requests()); err != nil { // to warm up
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
 		children[i] = c
@@ -262,7 +270,7 @@ func compare(dir, site, title string, rivals []rival) error {
 		for i := range rivals {
 			who := (i + round) % len(rivals)
 			before := cpuOf(children[who].pid)
-			if err := load(children[who].addr, rivals[who], *requests); err != nil {
+			if err := load(children[who].addr, rivals[who], rivals[who].requests()); err != nil {
 				return fmt.Errorf("%s: %w", rivals[who].name, err)
 			}
 			turn[who] = cpuOf(children[who].pid) - before
@@ -278,7 +286,7 @@ func compare(dir, site, title string, rivals []rival) error {
 	for i, r := range rivals {
 		slices.Sort(ratio[i])
 		n := len(ratio[i])
-		fmt.Printf("| %s | %.2f | %.2f | %.2f–%.2f |\n", r.name, total[i]*100_000/float64(*rounds**requests),
+		fmt.Printf("| %s | %.2f | %.2f | %.2f–%.2f |\n", r.name, total[i]*100_000/float64(*rounds*r.requests()),
 			ratio[i][n/2], ratio[i][n/4], ratio[i][n*3/4])
 	}
 	fmt.Println()
@@ -435,7 +443,7 @@ func client(addr string, rival rival, clients int64, left *atomic.Int64) error {
 			if len(line) == 2 {
 				break
 			}
-			if name, value, _ := strings.Cut(string(line), ": "); name == "Content-Length" {
+			if name, value, _ := strings.Cut(string(line), ": "); strings.EqualFold(name, "Content-Length") {
 				fmt.Sscan(value, &length)
 			}
 		}
