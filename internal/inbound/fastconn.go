@@ -23,7 +23,7 @@ const (
 	idleSlack = time.Second
 )
 
-// leastBytes is how many bytes of a further request net/http answers.
+// leastBytes is how many bytes must have come before net/http looks at a further request.
 const leastBytes = 4
 
 var longAgo = time.Unix(1, 0)
@@ -149,7 +149,10 @@ func (c *fastConn) readHead(h *fastHead, isFirst bool) (found bool, err error) {
 				c.from++
 			}
 		}
-		found, more := h.scan(c.buffer[c.from:c.to])
+		found, more := false, true
+		if isFirst || c.to-c.from >= leastBytes {
+			found, more = h.scan(c.buffer[c.from:c.to])
+		}
 		if found || !more {
 			return found, nil
 		}

@@ -119,6 +119,7 @@ var requests = []string{
 	"0 / HTTP/1.1\nHost:0\nContent-Length:5\n\n000000",
 	"GET / HTTP/1.1\nHost: a\n\nGET",
 	"GET / HTTP/1.1\nHost: a\n\nGET /",
+	"GET / HTTP/1.1\nHost: a\n\n0\\n",
 	"GET / HTT",
 	"\x16\x03\x01\x00\x05hello",
 	"",
