@@ -143,14 +143,17 @@ func (c *fastConn) readHead(h *fastHead, isFirst bool) (found bool, err error) {
 			return false, err
 		}
 	}
-	for timed := isFirst; ; {
-		if c.wasPost { // net/http ignores the line end that old clients send after a body
-			for n := 0; n < 4 && c.from < c.to && (c.buffer[c.from] == '\r' || c.buffer[c.from] == '\n'); n++ {
-				c.from++
+	for timed, begun := isFirst, isFirst; ; {
+		if !begun && c.to-c.from >= leastBytes {
+			begun = true
+			if c.wasPost { // net/http ignores the line end that old clients send after a body
+				for end := c.from + leastBytes; c.from < end && isLineEnd(c.buffer[c.from]); {
+					c.from++
+				}
 			}
 		}
 		found, more := false, true
-		if isFirst || c.to-c.from >= leastBytes {
+		if begun {
 			found, more = h.scan(c.buffer[c.from:c.to])
 		}
 		if found || !more {
@@ -167,13 +170,15 @@ func (c *fastConn) readHead(h *fastHead, isFirst bool) (found bool, err error) {
 			timed = true
 			c.awaitUntil(c.lane.server.ReadHeaderTimeout, 0)
 		}
-		if err := c.read(); err == io.EOF && (isFirst || c.to-c.from >= leastBytes) { // the client may still read
+		if err := c.read(); err == io.EOF && begun { // the client may still read
 			return false, nil
 		} else if err != nil {
 			return false, err
 		}
 	}
 }
+
+func isLineEnd(c byte) bool { return c == '\r' || c == '\n' }
 
 // awaitUntil sets the time for the next reads; 0 means no bound. It keeps a deadline that is at most slack earlier.
 func (c *fastConn) awaitUntil(timeout, slack time.Duration) {

@@ -120,6 +120,7 @@ var requests = []string{
 	"GET / HTTP/1.1\nHost: a\n\nGET",
 	"GET / HTTP/1.1\nHost: a\n\nGET /",
 	"GET / HTTP/1.1\nHost: a\n\n0\\n",
+	"POST / HTTP/1.1\nHost:0\nContent-Length:2\n\n00\r000",
 	"GET / HTT",
 	"\x16\x03\x01\x00\x05hello",
 	"",
