@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -157,6 +158,9 @@ func withPort(host, port string) (string, error) {
 	}
 	if bare == "" {
 		return "", errors.New("the URL of the store has no host")
+	}
+	if _, err := netip.ParseAddr(bare); err != nil && strings.ContainsAny(bare, "[]: %") {
+		return "", fmt.Errorf("the URL of the store has the unusable host %q", bare)
 	}
 	return net.JoinHostPort(bare, port), nil
 }

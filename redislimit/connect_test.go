@@ -35,6 +35,7 @@ func TestParseURL(t *testing.T) {
 		{url: "redis+ring://cache", fault: `unknown scheme "redis+ring"`},
 		{url: "redis://", fault: "no host"},
 		{url: "redis://cache:port", fault: "port"},
+		{url: "redis://]0", fault: "host"},
 		{url: "redis://cache/main", fault: "database"},
 		{url: "redis://a,b", fault: "redis+cluster"},
 		{url: "redis+cluster://a/1", fault: "database 0"},
