@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"internal/livepolicy": {"asn", "botauth", "bots", "browser", "clientaddr", "fleets", "httpguard",
 		"internal/amount", "internal/banexport", "internal/census", "internal/journal", "internal/lockfile",
 		"internal/registrar", "internal/sessions", "internal/setup", "logins", "membans", "memlimit",
-		"policyfile", "robots", "share", "sqlregistry", "texts", "visitor", "waitingroom"},
+		"pgregistry", "policyfile", "robots", "share", "sqlregistry", "texts", "visitor", "waitingroom"},
 	// traffic counts for the operator's eyes, and console shows it with all else that a server knows.
 	"internal/traffic": {"httpguard", "internal/toplist"},
 	"internal/console": {"clientaddr", "httpguard", "internal/amount", "internal/census", "internal/livepolicy",
@@ -70,7 +70,7 @@ var mayImport = map[string][]string{
 		"sqlregistry"},
 
 	// What serve, site and the commands share to open a policy file.
-	"internal/setup": {"asn", "botauth", "bots", "clientaddr", "internal/lookup", "internal/prefixes",
+	"internal/setup": {"asn", "pgregistry", "sqlregistry", "botauth", "bots", "clientaddr", "internal/lookup", "internal/prefixes",
 		"internal/proxy",
 		"policyfile", "robots"},
 	"internal/operator": {"asn", "bots", "clientaddr", "internal/amount", "internal/lockfile", "internal/setup",

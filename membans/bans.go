@@ -248,9 +248,9 @@ func (b *Bans) reportBan(e *entry, r *fairshare.Refusal) {
 	})
 }
 
-// Restore adds a ban that was reported to the function of Observe, unless a ban
-// of the client by the rule with the same or a later start is known. A record of
-// a client that cannot be banned is ignored. Call it before the first request.
+// Restore adds a ban that was reported to the function of Observe, here or by another
+// server. Of two bans of a client by one rule that overlap, the longer one is kept, else
+// the later one. A record of a client that cannot be banned is ignored.
 func (b *Bans) Restore(was fairshare.BanRecord) {
 	key, ok := fairshare.NewBanKey(was.Kind, was.Client)
 	if !ok {
@@ -262,7 +262,8 @@ func (b *Bans) Restore(was fairshare.BanRecord) {
 	e := b.entry(hash, id)
 	if e == nil {
 		e = b.add(hash, id)
-	} else if e.began >= was.Began.UnixNano() {
+	} else if until := was.Until.UnixNano(); e.until >= until && e.began >= was.Began.UnixNano() ||
+		e.until > until && e.until > was.Began.UnixNano() {
 		return
 	}
 	b.cache.Load().drop(id.hash(hash))

@@ -221,22 +221,8 @@ func sorted(keys []key.Key) []key.Key {
 	return slices.CompactFunc(keys, slices.Equal)
 }
 
-// steps runs do in one transaction after the other until it reports that nothing remains,
-// so that other writers wait for one step only.
-func (r *Registry) steps(ctx context.Context, locks []int, do func(*tx) (more bool, err error)) error {
-	for more := true; more; {
-		err := r.writing(ctx, true, locks, func(t *tx) (err error) {
-			more, err = do(t)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// stepRows bounds a step, in rows.
+// stepRows bounds the rows that one transaction of Lift or Forget removes, so that other
+// writers wait for one step only.
 const stepRows = 1000
 
 // encode returns a text as PostgreSQL can store it: as it is, or if it is not valid UTF-8,

@@ -104,9 +104,11 @@ func TestKeepHeadersAreChecked(t *testing.T) {
 func TestParseReadsTheRegistrysBounds(t *testing.T) {
 	for text, want := range map[string]Registry{
 		"": {},
-		"registry: {clients: 1000, stories: 100, age: 1h}": {1000, 100, time.Hour},
-		"registry: {clients: 100000000, stories: 10000000, age: 3650d}": {100_000_000, 10_000_000,
-			3650 * 24 * time.Hour},
+		"registry: {clients: 1000, stories: 100, age: 1h}": {Clients: 1000, Stories: 100, Age: time.Hour},
+		"registry: {clients: 100000000, stories: 10000000, age: 3650d}": {Clients: 100_000_000,
+			Stories: 10_000_000, Age: 3650 * 24 * time.Hour},
+		"registry: {url: \"postgres://db/shop\", password_file: p, listen_url: \"postgres://db2/shop\", schema: s_1}": {
+			URL: "postgres://db/shop", PasswordFile: "p", ListenURL: "postgres://db2/shop", Schema: "s_1"},
 		"registry: {age: 30d}": {Age: 30 * 24 * time.Hour},
 	} {
 		if got := parsed(t, text+"\nrules: []").Registry; got != want {

@@ -19,17 +19,18 @@ func (r *Registry) SetOverride(ctx context.Context, override registry.OverrideRe
 	if override.Action != fairshare.Allow && override.Action != fairshare.Refuse && override.Action != fairshare.Block {
 		return fmt.Errorf("override of %s: %v is %w", override.Client, override.Action, registry.ErrArgument)
 	}
-	return r.writing(ctx, true, func(t *tx) error {
-		t.overrides = true
-		_, err := t.exec(
-			"INSERT INTO words (client, action, since, until, reason) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET action = excluded.action, since = excluded.since, until = excluded.until, reason = excluded.reason",
-			k, int64(override.Action), key.Nanoseconds(override.Since), key.Nanoseconds(override.Until),
-			override.Reason)
-		if err != nil {
-			return err
-		}
-		return t.protect(k, keptByOperator)
-	})
+	return r.writing(ctx, true, func(t *tx) error { return t.setOverride(k, &override) })
+}
+
+func (t *tx) setOverride(k key.Key, override *registry.OverrideRecord) error {
+	t.overrides = true
+	_, err := t.exec(
+		"INSERT INTO words (client, action, since, until, reason) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET action = excluded.action, since = excluded.since, until = excluded.until, reason = excluded.reason",
+		k, int64(override.Action), key.Nanoseconds(override.Since), key.Nanoseconds(override.Until), override.Reason)
+	if err != nil {
+		return err
+	}
+	return t.protect(k, keptByOperator)
 }
 
 // RemoveOverride deletes the override of a client and returns it, nil if there was
@@ -62,14 +63,16 @@ func (r *Registry) Label(ctx context.Context, label registry.Label) error {
 	if label.Name == "" {
 		return fmt.Errorf("label of %s without a name: %w", label.Client, registry.ErrArgument)
 	}
-	return r.writing(ctx, true, func(t *tx) error {
-		n, err := t.exec("INSERT INTO labels (client, name) VALUES (?, ?) ON CONFLICT DO NOTHING", k, label.Name)
-		if err != nil || n == 0 {
-			return err
-		}
-		t.overrides = true
-		return t.protect(k, keptByOperator)
-	})
+	return r.writing(ctx, true, func(t *tx) error { return t.label(k, label.Name) })
+}
+
+func (t *tx) label(k key.Key, name string) error {
+	n, err := t.exec("INSERT INTO labels (client, name) VALUES (?, ?) ON CONFLICT DO NOTHING", k, name)
+	if err != nil || n == 0 {
+		return err
+	}
+	t.overrides = true
+	return t.protect(k, keptByOperator)
 }
 
 // Unlabel removes a label of a client, or all if name is "". It returns the removed

@@ -9,7 +9,7 @@ const applicationID = 0x66736872
 //
 // Times are Unix nanoseconds; 0 is the zero time. Durations are in nanoseconds. A
 // client is a key (key.go).
-var migrations = []string{schema1, schema2, schema3, schema4}
+var migrations = []string{schema1, schema2, schema3, schema4, schema5}
 
 // The table clients is in the order in which clients came, so that those of today
 // are close to each other: a flood of new ones changes few pages. At a million rows
@@ -159,4 +159,13 @@ CREATE INDEX clients_fleet ON clients (fleet) WHERE fleet <> '';
 // schema4 adds to each story the line of robots.txt that it is based on.
 const schema4 = `
 ALTER TABLE stories ADD COLUMN robots TEXT NOT NULL DEFAULT '';
+`
+
+// schema5 adds the outbox: decisions that a shared registry does not have yet.
+const schema5 = `
+CREATE TABLE outbox (
+	id INTEGER PRIMARY KEY AUTOINCREMENT,
+	name TEXT UNIQUE,
+	decision BLOB NOT NULL
+);
 `

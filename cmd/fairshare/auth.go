@@ -10,7 +10,7 @@ type authCmd struct {
 	Listen     string `placeholder:"ADDR" help:"Address for the questions of the server, such as 127.0.0.1:9180 or unix:/run/fairshare/auth.sock; otherwise the policy file's, or 127.0.0.1:9180."`
 	SettleFrom string `placeholder:"LOG" help:"Access log of the server, with the references of its requests: errors, bytes and time are counted from it."`
 	State      string `placeholder:"DIR" help:"Folder for the registry, counters and copies of lists; otherwise systemd's, or one in the home directory."`
-	Registry   string `placeholder:"none" help:"With none, clients, bans and references are not stored, and operators' commands have no effect."`
+	Registry   string `placeholder:"URL" help:"postgres://… shares clients, bans and decisions with other servers. With none, they are not stored, and operators' commands have no effect."`
 	listenerFlags
 	DryRun bool `help:"Let every request pass, and report which would have been refused."`
 }

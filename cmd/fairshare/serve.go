@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -9,6 +10,7 @@ import (
 	"fairshare/internal/admin"
 	"fairshare/internal/cli"
 	"fairshare/internal/serve"
+	"fairshare/pgregistry"
 )
 
 type serveCmd struct {
@@ -19,7 +21,7 @@ type serveCmd struct {
 	SettleFrom string `placeholder:"LOG" help:"Access log of the server that asks at --auth, with the references of its requests: errors, bytes and time are counted from it."`
 	Behind     string `placeholder:"NAME" help:"The proxy in front: ${behind}; sets the trusted proxies and their header."`
 	State      string `placeholder:"DIR" help:"Folder for the registry, counters and copies of lists; otherwise systemd's, or one in the home directory."`
-	Registry   string `placeholder:"none" help:"With none, clients, bans and references are not stored, and operators' commands have no effect."`
+	Registry   string `placeholder:"URL" help:"postgres://… shares clients, bans and decisions with other servers. With none, they are not stored, and operators' commands have no effect."`
 	listenerFlags
 	DryRun bool `help:"Let every request pass, and report which would have been refused."`
 }
@@ -53,17 +55,35 @@ func (c *serveCmd) Run(env *cli.Environment) error {
 
 // runServer runs a server until it is stopped. registry is the value of --registry.
 func runServer(env *cli.Environment, registry string, opts serve.Options) error {
-	if registry != "" && registry != "none" {
-		return cli.WrongUsage(cli.Hint(
-			fmt.Errorf("--registry: %q is not known", registry),
-			"--registry none runs without a registry; --state DIR names the folder of the registry"))
+	var err error
+	if opts.NoRegistry, opts.RegistryURL, err = parseRegistry(registry); err != nil {
+		return err
 	}
 	// The server stays when the reader of stderr ends.
 	signal.Ignore(syscall.SIGPIPE)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	opts.NoRegistry = registry == "none"
 	opts.Now, opts.Stderr, opts.Reload, opts.StopNow = env.Clock(), env.Stderr, hangups, env.StopNow
 	return serve.Run(env.Context, opts)
+}
+
+// parseRegistry reads the value of --registry.
+func parseRegistry(value string) (none bool, url string, err error) {
+	switch {
+	case value == "", value == "none":
+		return value == "none", "", nil
+	case !pgregistry.IsURL(value):
+		return false, "", cli.WrongUsage(cli.Hint(fmt.Errorf("--registry: %q is not known", value),
+			"--registry none runs without a registry; --state DIR names the folder of the registry; "+
+				"--registry postgres://db/shop names a PostgreSQL server"))
+	}
+	if err := pgregistry.CheckURL(value); err != nil {
+		var hinted interface{ Hint() string }
+		if errors.As(err, &hinted) {
+			err = cli.Hint(err, hinted.Hint())
+		}
+		return false, "", cli.WrongUsage(err)
+	}
+	return false, value, nil
 }

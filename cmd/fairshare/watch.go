@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"slices"
@@ -18,7 +17,7 @@ type watchCmd struct {
 	Format   string   `placeholder:"F" help:"Log format, as replay takes it; without it, recognized from the lines."`
 	Timezone string   `placeholder:"TZ" help:"Zone of times logged without one, as in Europe/Berlin or +02:00 (default UTC)."`
 	State    string   `placeholder:"DIR" help:"Folder for the registry, counters and positions in the logs; otherwise systemd's, or one in the home directory."`
-	Registry string   `placeholder:"none" help:"With none, clients, bans and references are not stored, and operators' commands have no effect."`
+	Registry string   `placeholder:"URL" help:"postgres://… shares clients, bans and decisions with other servers. With none, they are not stored, and operators' commands have no effect."`
 	DryRun   bool     `help:"Only note bans: they are not in force and not exported."`
 	Once     bool     `help:"Judge the lines that there are, and end. A log that is new to the state folder is read from its beginning, not from its end."`
 	Logs     []string `arg:"" name:"log" help:"Access logs that grow, not packed; - is standard input."`
@@ -45,10 +44,9 @@ func (c *watchCmd) Validate() (err error) {
 }
 
 func (c *watchCmd) Run(env *cli.Environment) error {
-	if c.Registry != "" && c.Registry != "none" {
-		return cli.WrongUsage(cli.Hint(
-			fmt.Errorf("--registry: %q is not known", c.Registry),
-			"--registry none runs without a registry; --state DIR names the folder of the registry"))
+	none, url, err := parseRegistry(c.Registry)
+	if err != nil {
+		return err
 	}
 	signal.Ignore(syscall.SIGPIPE) // it stays when the reader of stderr ends
 	hangups := make(chan os.Signal, 1)
@@ -56,7 +54,7 @@ func (c *watchCmd) Run(env *cli.Environment) error {
 	defer signal.Stop(hangups)
 	return watch.Run(env.Context, watch.Options{
 		Policy: c.Policy, Logs: c.Logs, Format: c.Format, Zone: c.zone, DryRun: c.DryRun, Once: c.Once,
-		State: c.State, NoRegistry: c.Registry == "none",
+		State: c.State, NoRegistry: none, RegistryURL: url,
 		Now: env.Clock(), Stdin: env.Stdin, Stderr: env.Stderr, Reload: hangups,
 	})
 }

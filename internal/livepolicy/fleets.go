@@ -83,7 +83,7 @@ func (p *Policy) readFleets(ctx context.Context) {
 	if p.state.store == nil {
 		return
 	}
-	r := p.state.store.reading()
+	r := p.state.store.reader()
 	if r == nil {
 		return
 	}

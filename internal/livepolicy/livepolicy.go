@@ -40,6 +40,8 @@ type Options struct {
 	MustWrite bool
 	// NoRegistry runs without a registry: operators' commands have no effect.
 	NoRegistry bool
+	// RegistryURL is used in place of that of the policy file; "" means the policy file's.
+	RegistryURL string
 
 	Clock *httpguard.Clock
 	// Now returns the time of the requests that are judged, in the time of Clock, if that
@@ -144,9 +146,7 @@ func (p *Policy) OpenState(ctx context.Context) error {
 	state.restoreCounters(ctx, rt.Limiter, rt.Guard, p.options.Clock, p.Now())
 	state.logins = p.logins
 	state.restoreLogins(p.Now())
-	p.readFirstSeen(func(client netip.Prefix, first time.Time) {
-		p.history.RestoreFirstSeen(client, p.options.Clock.FromWall(first), p.Now())
-	})
+	p.knowFirstSeen()
 	p.useQueue(rt)
 	p.useVisitors(rt)
 	p.useRobots(rt)
@@ -294,6 +294,13 @@ func (p *Policy) listChanged(file *policyfile.File, name string) {
 	if rt != nil && rt.File == file && slices.Contains(file.TrustedProxies, name) && p.options.ProxiesChanged != nil {
 		p.options.ProxiesChanged(name)
 	}
+}
+
+// knowFirstSeen reads, in the background, when the clients of the registry were seen first.
+func (p *Policy) knowFirstSeen() {
+	p.readFirstSeen(func(client netip.Prefix, first time.Time) {
+		p.history.RestoreFirstSeen(client, p.options.Clock.FromWall(first), p.Now())
+	})
 }
 
 // readFirstSeen calls known, in the background, with each client of the registry

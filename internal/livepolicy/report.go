@@ -102,10 +102,7 @@ func (p *Policy) Registry() registry.Reader {
 	if p.state.store == nil {
 		return nil
 	}
-	if r := p.state.store.reading(); r != nil {
-		return r
-	}
-	return nil
+	return p.state.store.reader()
 }
 
 // Folder returns the state folder; "" if nothing outlives the process.

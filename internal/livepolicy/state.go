@@ -52,7 +52,7 @@ const (
 type State struct {
 	folder          string // "": nothing is kept
 	registrar       *registrar.Registrar
-	store           *store
+	store           records  // nil: nothing is kept
 	referenceKey    []byte   // nil: a random one
 	findings        []string // what was found at the start, for people
 	log             func(string)
@@ -167,16 +167,29 @@ func (p *Policy) openRegistry(ctx context.Context, s *State) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	settings, clock := &p.Current().File.Registry, p.options.Clock
-	s.store, err = openStore(ctx, filepath.Join(s.folder, setup.RegistryFile), sqlregistry.Options{
+	local, err := openStore(ctx, filepath.Join(s.folder, setup.RegistryFile), sqlregistry.Options{
 		Clients: settings.Clients, Stories: settings.Stories, Age: settings.Age, Log: s.log}, s.log)
 	if err != nil {
 		return registryError(err)
+	}
+	s.store = local
+	if remote := setup.Remote(p.Current().File, p.options.RegistryURL); remote.URL != "" {
+		g, err := openGroup(ctx, local, remote, s.log)
+		if err != nil {
+			return registryError(err)
+		}
+		g.restored, g.reached = p.restoreFrom, p.knowFirstSeen
+		s.store = g
+	} else if own, err := local.writing(ctx); err == nil { // commands use this registry alone
+		if err := own.SetRemote(ctx, sqlregistry.Remote{}); err != nil {
+			return registryError(err)
+		}
 	}
 	if s.referenceKey, err = s.store.ReferenceKey(ctx); err != nil {
 		return registryError(err)
 	}
 	s.registrar = registrar.New(registrar.Options{
-		Store: s.store, Log: s.log,
+		Store: s.store, BanStore: s.store.banStore(), Log: s.log,
 		Prefix: func(addr netip.Addr) netip.Prefix { return p.Current().File.Policy.Client(addr) },
 		Now:    p.Now, Wall: clock.Wall, FromWall: clock.FromWall,
 		Lift: p.lift, Forget: p.forget,
@@ -234,12 +247,7 @@ func (p *Policy) restoreBans(ctx context.Context, s *State) (enforced int, err e
 		if err != nil {
 			return 0, err
 		}
-		ban.Began, ban.Until = clock.FromWall(ban.Began), clock.FromWall(ban.Until)
-		ban.Since = clock.FromWall(ban.Since)
-		if ahead := ban.Began.Sub(now); ahead > 0 { // the clock was ahead: the ban keeps its length
-			ban.Began, ban.Until, ban.Since = now, ban.Until.Add(-ahead), ban.Since.Add(-ahead)
-		}
-		p.bans.Restore(ban)
+		ban = p.restoreBan(ban, now)
 		if ban.Until.After(now) && !ban.DryRun && bans[ban.Rule] {
 			enforced++
 		}
@@ -258,6 +266,29 @@ func (p *Policy) restoreBans(ctx context.Context, s *State) (enforced int, err e
 		}
 	}
 	return enforced, nil
+}
+
+// restoreBan puts a recorded ban in force, and returns it in the time of the guard.
+func (p *Policy) restoreBan(ban fairshare.BanRecord, now time.Time) fairshare.BanRecord {
+	clock := p.options.Clock
+	ban.Began, ban.Until = clock.FromWall(ban.Began), clock.FromWall(ban.Until)
+	ban.Since = clock.FromWall(ban.Since)
+	if ahead := ban.Began.Sub(now); ahead > 0 { // the clock was ahead: the ban keeps its length
+		ban.Began, ban.Until, ban.Since = now, ban.Until.Add(-ahead), ban.Since.Add(-ahead)
+	}
+	p.bans.Restore(ban)
+	return ban
+}
+
+// restoreFrom puts bans of other servers in force.
+func (p *Policy) restoreFrom(bans []fairshare.BanRecord) {
+	now := p.Now()
+	for _, ban := range bans {
+		p.restoreBan(ban, now)
+	}
+	if len(bans) > 0 {
+		p.exportChanged()
+	}
 }
 
 // countOverrides returns how many clients operators have banned and allowed.
@@ -396,6 +427,7 @@ func (s *State) run(ctx context.Context, counters func() (*memlimit.Limiter, tim
 	var all sync.WaitGroup
 	defer all.Wait()
 	if s.registrar != nil {
+		all.Go(func() { s.store.run(ctx) })
 		all.Go(func() {
 			if err := s.registrar.Run(ctx); err != nil {
 				s.log(fmt.Sprintf("warning: the registry: %v", err))

@@ -28,7 +28,7 @@ type store struct {
 	reread   bool                  // writable has replaced another: its overrides were not read yet
 }
 
-var _ registry.Store = (*store)(nil)
+var _ records = (*store)(nil)
 
 // openStore opens a registry, or creates it. If the registry cannot be written
 // now, that is logged and is not an error.
@@ -208,6 +208,18 @@ func (s *store) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[fai
 	}
 	return func(func(fairshare.BanRecord, error) bool) {}
 }
+
+// reader returns the registry to read; nil if there is nothing to read.
+func (s *store) reader() registry.Reader {
+	if r := s.reading(); r != nil {
+		return r
+	}
+	return nil
+}
+
+func (s *store) banStore() registry.Store { return nil }
+
+func (s *store) run(context.Context) {}
 
 func (s *store) Close() {
 	defer s.closing.Wait()

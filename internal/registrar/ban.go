@@ -193,6 +193,10 @@ func (q *banQueue) wait(ctx context.Context) {
 // is safe for concurrent use.
 func (g *Registrar) Banned(b fairshare.BanRecord) {
 	g.bans.add(b)
+	if g.banWriter != nil {
+		g.banWriter.wake()
+		return
+	}
 	g.wake()
 }
 

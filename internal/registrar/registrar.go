@@ -6,6 +6,7 @@ package registrar
 
 import (
 	"context"
+	"errors"
 	"hash/maphash"
 	"net/netip"
 	"sync"
@@ -19,6 +20,9 @@ import (
 // Options configure a Registrar. Store and Prefix are required.
 type Options struct {
 	Store registry.Store
+	// BanStore gets the bans, and Store only clients and stories; nil means that Store
+	// gets all. Bans do not wait then while Store is slow or away.
+	BanStore registry.Store
 	// Prefix returns the addresses that count as one client with this one, as
 	// [fairshare.Policy.Client] does.
 	Prefix func(netip.Addr) netip.Prefix
@@ -69,6 +73,9 @@ type Registrar struct {
 	bans    *banQueue
 	wakeups chan struct{} // for the writer
 
+	// banWriter writes the bans to a store of their own; nil: they are written with the rest.
+	banWriter *Registrar
+
 	newStories atomic.Bool // some are not written yet
 	writing    health
 	following  health
@@ -110,6 +117,11 @@ func New(o Options) *Registrar {
 	g.clients = newTable[client](positiveOr(o.Clients, 1<<16), 8)
 	g.stories = newTable[story](positiveOr(o.Stories, 1<<14), 32) // written at once: few wait, except in a flood
 	g.bans = newBanQueue(g.seed, positiveOr(o.Bans, 1<<20))
+	if o.BanStore != nil {
+		o.Store, o.BanStore = o.BanStore, nil
+		g.banWriter = New(o)
+		g.banWriter.bans = g.bans
+	}
 	return g
 }
 
@@ -182,9 +194,15 @@ func (g *Registrar) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { g.follow(ctx) })
 	wg.Go(func() { g.reportDropped(ctx) })
-	err := newWriter(g).run(ctx)
+	w := newWriter(g)
+	var bansErr error
+	if g.banWriter != nil {
+		w.bans = newBanQueue(g.seed, 1) // stays empty
+		wg.Go(func() { bansErr = newWriter(g.banWriter).run(ctx) })
+	}
+	err := w.run(ctx)
 	wg.Wait()
-	return err
+	return errors.Join(err, bansErr)
 }
 
 // Stats are figures of a Registrar. Counts are totals since New.
@@ -215,5 +233,10 @@ func (g *Registrar) Stats() Stats {
 		g.written.bans.Load()
 	s.WriteErrors, s.ReadErrors = g.writing.errors.Load(), g.following.errors.Load()
 	s.Failing = g.writing.failing.Load()
+	if b := g.banWriter; b != nil {
+		s.WrittenBans = b.written.bans.Load()
+		s.WriteErrors += b.writing.errors.Load()
+		s.Failing = s.Failing || b.writing.failing.Load()
+	}
 	return s
 }

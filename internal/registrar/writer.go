@@ -45,6 +45,7 @@ type batch struct {
 // A writer is the only goroutine that writes.
 type writer struct {
 	*Registrar
+	bans     *banQueue     // to write
 	end      chan struct{} // closed when the time for the last writes is over
 	pauseEnd time.Time
 	retryAt  time.Time
@@ -64,8 +65,8 @@ type writer struct {
 
 func newWriter(g *Registrar) *writer {
 	now := time.Now()
-	return &writer{Registrar: g, end: make(chan struct{}), roundAt: now.Add(roundEvery), pruneAt: now.Add(pruneAfter),
-		rows: rowsAtOnce}
+	return &writer{Registrar: g, bans: g.bans, end: make(chan struct{}), roundAt: now.Add(roundEvery),
+		pruneAt: now.Add(pruneAfter), rows: rowsAtOnce}
 }
 
 // run writes until ctx is done, and then writes the rest.
@@ -357,6 +358,7 @@ func (w *writer) finish() error {
 			fault = err
 		}
 		s := w.Stats()
+		s.QueuedBans = int(w.bans.pending.Load())
 		if s.QueuedBans+s.DirtyClients+s.DirtyStories == 0 {
 			return nil
 		}

@@ -53,11 +53,13 @@ type Options struct {
 	Flags
 	State      string // the folder for files that outlive the process; "" means the default one
 	NoRegistry bool
-	Admin      admin.Options    // Addr "": no listener for operators
-	Now        func() time.Time // the system's clock
-	Stderr     io.Writer
-	Reload     <-chan os.Signal // each signal reloads the policy
-	StopNow    <-chan struct{}  // closed: do not wait for requests in progress
+	// RegistryURL names a PostgreSQL registry in place of the policy file's; "" for none.
+	RegistryURL string
+	Admin       admin.Options    // Addr "": no listener for operators
+	Now         func() time.Time // the system's clock
+	Stderr      io.Writer
+	Reload      <-chan os.Signal // each signal reloads the policy
+	StopNow     <-chan struct{}  // closed: do not wait for requests in progress
 }
 
 // Run serves until ctx ends, then lets requests in progress end.
@@ -221,9 +223,9 @@ func (s *server) openPolicy(ctx context.Context, file *policyfile.File) (*runtim
 	s.policy, err = livepolicy.New(ctx, file, livepolicy.Options{
 		Folder:     folder,
 		MustWrite:  s.options.State != "" || os.Getenv("STATE_DIRECTORY") != "",
-		NoRegistry: s.options.NoRegistry,
-		Clock:      httpguard.NewClockOf(s.options.Now),
-		Log:        s.logLine,
+		NoRegistry: s.options.NoRegistry, RegistryURL: s.options.RegistryURL,
+		Clock: httpguard.NewClockOf(s.options.Now),
+		Log:   s.logLine,
 		ProxiesChanged: func(list string) {
 			select {
 			case s.changedProxies <- list:

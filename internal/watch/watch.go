@@ -42,10 +42,12 @@ type Options struct {
 
 	State      string // the folder for files that outlive the process; "" means the default one
 	NoRegistry bool
-	Now        func() time.Time // the system's clock
-	Stdin      io.Reader
-	Stderr     io.Writer
-	Reload     <-chan os.Signal // each signal loads the policy again
+	// RegistryURL names a PostgreSQL registry in place of the policy file's; "" for none.
+	RegistryURL string
+	Now         func() time.Time // the system's clock
+	Stdin       io.Reader
+	Stderr      io.Writer
+	Reload      <-chan os.Signal // each signal loads the policy again
 }
 
 const (
@@ -118,10 +120,10 @@ func newWatcher(ctx context.Context, file *policyfile.File, opts Options) (_ *wa
 	w.policy, err = livepolicy.New(ctx, file, livepolicy.Options{
 		Folder:     folder,
 		MustWrite:  opts.State != "" || os.Getenv("STATE_DIRECTORY") != "",
-		NoRegistry: opts.NoRegistry,
-		Clock:      clock,
-		Now:        func() time.Time { return clock.Now().Add(-time.Duration(w.lag.Load())) },
-		Log:        w.logLine,
+		NoRegistry: opts.NoRegistry, RegistryURL: opts.RegistryURL,
+		Clock: clock,
+		Now:   func() time.Time { return clock.Now().Add(-time.Duration(w.lag.Load())) },
+		Log:   w.logLine,
 		ProxiesChanged: func(list string) {
 			select {
 			case w.changedProxies <- list:

@@ -1,0 +1,492 @@
+package livepolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"fairshare"
+	"fairshare/internal/prose"
+	"fairshare/internal/setup"
+	"fairshare/pgregistry"
+	"fairshare/registry"
+	"fairshare/sqlregistry"
+)
+
+// records are what a State needs of a registry: a store in a file, or a group.
+type records interface {
+	registry.Store
+	Story(ctx context.Context, id string) ([]registry.Story, error)
+	FirstSeen(ctx context.Context, seen func(fairshare.ClientID, time.Time) bool) error
+	Lifted(ctx context.Context, since time.Time) ([]registry.LiftedClient, error)
+	AttackMode(context.Context) (registry.AttackMode, error)
+	ReferenceKey(context.Context) ([]byte, error)
+	Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[fairshare.BanRecord, error]
+	SetSettings(context.Context, registry.Settings) error
+	SetFleets(context.Context, []registry.FleetRecord) error
+	SetHolder(context.Context, registry.Holder) error
+
+	banStore() registry.Store // where bans are written; nil: with the rest
+	reader() registry.Reader  // to read all records; nil if there is nothing to read
+	run(ctx context.Context)  // until ctx ends
+	Close()
+}
+
+const (
+	banTime     = 400 * time.Millisecond // for the shared registry to store bans, before requests stop waiting
+	connectTime = 10 * time.Second       // at the start
+	syncEvery   = time.Second
+	atOnce      = 500 // entries of the outbox
+)
+
+// A group is a registry that several servers share, in a database that may be away. Bans
+// and operators' decisions are also in the server's own registry: it is read while the
+// database is away, and its outbox has what the database does not have yet. Clients and
+// stories are in the database alone; while it is away they wait in memory.
+type group struct {
+	*store // the server's own registry
+
+	remote   sqlregistry.Remote
+	options  pgregistry.Options
+	log      func(string)
+	restored func([]fairshare.BanRecord) // puts bans of other servers in force
+	posted   chan struct{}               // the outbox has something
+
+	mu        sync.Mutex
+	shared    *pgregistry.Registry // nil: it was never reached
+	awaySince time.Time            // zero: it answers
+	sentAway  int                  // decisions and bans that were handed over since then
+	unread    bool                 // it was away at the start
+	reached   func()               // is called when it is back after that
+}
+
+// openGroup opens the shared registry. If it is away, that is logged and is not an error.
+func openGroup(ctx context.Context, local *store, remote sqlregistry.Remote, log func(string)) (*group, error) {
+	g := &group{store: local, remote: remote, options: setup.RemoteOptions(remote), log: log,
+		posted: make(chan struct{}, 1)}
+	g.options.Bounds = registry.Bounds{Clients: local.opts.Clients, Stories: local.opts.Stories, Age: local.opts.Age}
+	g.options.Listen, g.options.Log = true, log
+	connecting, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	shared, err := pgregistry.Open(connecting, remote.URL, g.options)
+	switch {
+	case err == nil:
+		g.shared = shared
+	case ctx.Err() == nil && setup.IsAway(err):
+		g.awaySince, g.unread = time.Now(), true
+		log(fmt.Sprintf("warning: %v: starting with the bans and decisions that this server knows; "+
+			"new ones are handed over when it is back", err))
+	default:
+		return nil, err
+	}
+	if own, err := local.writing(ctx); err == nil { // else openStore has said why
+		was, err := own.Remote(ctx)
+		if err == nil && was.URL == remote.URL && was.Schema == remote.Schema {
+			g.remote.Version = was.Version
+		}
+		if err == nil {
+			err = own.SetRemote(ctx, g.remote)
+		}
+		if err != nil {
+			log(fmt.Sprintf("warning: operators' commands on this machine do not know the shared registry: %v", err))
+		}
+	}
+	return g, nil
+}
+
+// connection returns the shared registry, nil while it is away.
+func (g *group) connection() *pgregistry.Registry {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.awaySince.IsZero() {
+		return nil
+	}
+	return g.shared
+}
+
+// errAway is the error of a call while the shared registry is known to be away.
+func (g *group) errAway() error {
+	return &awayError{time.Since(g.since())}
+}
+
+func (g *group) since() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.awaySince
+}
+
+type awayError struct{ since time.Duration }
+
+func (e *awayError) Error() string {
+	return fmt.Sprintf("the shared registry has not answered for %s", prose.ShortDuration(e.since))
+}
+
+func (e *awayError) Unwrap() error { return registry.ErrAway }
+
+// note notices whether the shared registry answers, and returns err.
+func (g *group) note(err error) error {
+	if err == nil || !setup.IsAway(err) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.awaySince.IsZero() {
+		g.awaySince, g.sentAway = time.Now(), 0
+		g.log(fmt.Sprintf("warning: %v: bans and decisions are stored here and handed over later; clients and refusals "+
+			"wait in memory", err))
+	}
+	return err
+}
+
+// returned notices that the shared registry answers and has all of the outbox.
+func (g *group) returned() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.awaySince.IsZero() {
+		g.log(fmt.Sprintf("the shared registry is back after %s; %s handed over",
+			prose.ShortDuration(time.Since(g.awaySince)), prose.Counted(int64(g.sentAway), "ban or decision was",
+				"bans and decisions were")))
+		g.awaySince = time.Time{}
+		if g.unread {
+			g.unread = false
+			go g.reached()
+		}
+	}
+}
+
+// use calls do with the shared registry.
+func (g *group) use(do func(*pgregistry.Registry) error) error {
+	r := g.connection()
+	if r == nil {
+		return g.errAway()
+	}
+	return g.note(do(r))
+}
+
+// Write writes clients and stories.
+func (g *group) Write(ctx context.Context, b registry.Batch) error {
+	return g.use(func(r *pgregistry.Registry) error { return r.Write(ctx, b) })
+}
+
+func (g *group) Prune(ctx context.Context, now time.Time, rows int) (more bool, err error) {
+	if _, err := g.store.Prune(ctx, now, rows); err != nil {
+		return false, err
+	}
+	err = g.use(func(r *pgregistry.Registry) (err error) {
+		more, err = r.Prune(ctx, now, rows)
+		return err
+	})
+	return more, err
+}
+
+func (g *group) Story(ctx context.Context, id string) (found []registry.Story, err error) {
+	err = g.use(func(r *pgregistry.Registry) (err error) {
+		found, err = r.Story(ctx, id)
+		return err
+	})
+	return found, err
+}
+
+func (g *group) FirstSeen(ctx context.Context, seen func(fairshare.ClientID, time.Time) bool) error {
+	return g.use(func(r *pgregistry.Registry) error { return r.FirstSeen(ctx, seen) })
+}
+
+func (g *group) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[fairshare.BanRecord, error] {
+	if r := g.connection(); r != nil {
+		return r.Bans(ctx, now, all)
+	}
+	return g.store.Bans(ctx, now, all)
+}
+
+// ReferenceKey returns the key of all servers, so that each finds the references of the
+// others. The server's own registry keeps it for a start without the database.
+func (g *group) ReferenceKey(ctx context.Context) ([]byte, error) {
+	r := g.connection()
+	if r == nil {
+		return g.store.ReferenceKey(ctx)
+	}
+	secret, err := r.ReferenceKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if own, err := g.writing(ctx); err == nil {
+		if err := own.SetReferenceKey(ctx, secret); err != nil {
+			g.log(fmt.Sprintf("warning: the key of references: %v", err))
+		}
+	}
+	return secret, nil
+}
+
+func (g *group) SetSettings(ctx context.Context, s registry.Settings) error {
+	err := g.store.SetSettings(ctx, s)
+	return errors.Join(err, g.use(func(r *pgregistry.Registry) error { return r.SetSettings(ctx, s) }))
+}
+
+func (g *group) SetFleets(ctx context.Context, all []registry.FleetRecord) error {
+	if r := g.connection(); r != nil {
+		return g.note(r.SetFleets(ctx, all))
+	}
+	return g.store.SetFleets(ctx, all)
+}
+
+func (g *group) SetHolder(ctx context.Context, h registry.Holder) error {
+	return g.use(func(r *pgregistry.Registry) error { return r.SetHolder(ctx, h) })
+}
+
+func (g *group) reader() registry.Reader {
+	if r := g.connection(); r != nil {
+		return r
+	}
+	return g.store.reader()
+}
+
+func (g *group) Close() {
+	g.mu.Lock()
+	shared := g.shared
+	g.mu.Unlock()
+	if shared != nil {
+		shared.Close()
+	}
+	g.store.Close()
+}
+
+func (g *group) banStore() registry.Store { return groupBans{g} }
+
+// groupBans writes bans to the server's own registry, so that a kill loses none, and then
+// to the shared one.
+type groupBans struct{ *group }
+
+func (g groupBans) Write(ctx context.Context, b registry.Batch) error {
+	var posted []sqlregistry.Pending
+	own, err := g.writing(ctx)
+	if err == nil {
+		decisions := make([]registry.Decision, len(b.Bans))
+		for i := range b.Bans {
+			decisions[i] = registry.Decision{At: b.At, Client: b.Bans[i].Client, Ban: &b.Bans[i]}
+		}
+		// The outbox first: a kill between the two must not hide the ban from the others.
+		if posted, err = own.Post(ctx, false, decisions...); err == nil {
+			err = own.Write(ctx, b)
+		}
+		err = g.follow(ctx, own, err)
+	}
+	r := g.connection()
+	if r == nil {
+		return err
+	}
+	short, cancel := context.WithTimeout(ctx, banTime)
+	defer cancel()
+	failed := g.note(r.Write(short, b))
+	switch {
+	case failed == nil && posted != nil:
+		if err := own.Sent(ctx, posted); err != nil { // they are sent again, which does no harm
+			g.log(fmt.Sprintf("warning: %v", err))
+		}
+		return nil
+	case failed == nil:
+		return nil
+	case err == nil:
+		g.wake()
+		return nil // in the outbox
+	}
+	return errors.Join(err, failed)
+}
+
+// Prune does nothing: the group prunes.
+func (g groupBans) Prune(context.Context, time.Time, int) (bool, error) { return false, nil }
+
+func (g *group) wake() {
+	select {
+	case g.posted <- struct{}{}:
+	default:
+	}
+}
+
+// run copies decisions and bans between the two registries until ctx ends.
+func (g *group) run(ctx context.Context) {
+	var woken <-chan struct{}
+	reported := ""
+	for {
+		err := g.sync(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		text := ""
+		if err != nil && !errors.Is(g.note(err), registry.ErrAway) {
+			text = err.Error()
+		}
+		if text != reported && text != "" {
+			g.log(fmt.Sprintf("warning: the shared registry: %s; it is tried again", text))
+		}
+		reported = text
+		g.mu.Lock()
+		if woken = nil; g.shared != nil && err == nil {
+			woken = g.shared.Woken()
+		}
+		g.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-woken:
+		case <-g.posted:
+		case <-time.After(syncEvery + rand.N(syncEvery/4)):
+		}
+	}
+}
+
+// sync hands the outbox over, and then reads what is new.
+func (g *group) sync(ctx context.Context) error {
+	g.mu.Lock()
+	shared := g.shared
+	g.mu.Unlock()
+	if shared == nil {
+		var err error
+		if shared, err = pgregistry.Open(ctx, g.remote.URL, g.options); err != nil {
+			return err
+		}
+		g.mu.Lock()
+		g.shared = shared
+		g.mu.Unlock()
+	}
+	own, err := g.writing(ctx)
+	if err != nil {
+		return err
+	}
+	if err := g.send(ctx, own, shared); err != nil {
+		return err
+	}
+	if err := g.receive(ctx, own, shared); err != nil {
+		return err
+	}
+	g.returned()
+	return nil
+}
+
+// send hands the outbox over, in its order.
+func (g *group) send(ctx context.Context, own *sqlregistry.Registry, shared *pgregistry.Registry) error {
+	for {
+		all, err := own.Outbox(ctx, atOnce)
+		if err != nil || len(all) == 0 {
+			return err
+		}
+		for len(all) > 0 {
+			n, bans := 0, registry.Batch{}
+			for n < len(all) && all[n].Ban != nil {
+				bans.Bans = append(bans.Bans, *all[n].Ban)
+				n++
+			}
+			if n > 0 {
+				err = shared.Write(ctx, bans)
+			} else {
+				n = 1
+				err = all[0].Apply(ctx, shared)
+			}
+			if err != nil && !errors.Is(err, registry.ErrArgument) {
+				return err
+			}
+			if err := own.Sent(ctx, all[:n]); err != nil {
+				return err
+			}
+			all = all[n:]
+			g.mu.Lock()
+			g.sentAway += n
+			g.mu.Unlock()
+		}
+	}
+}
+
+// receive reads what operators and other servers have changed, and stores it in the
+// server's own registry: the server follows that.
+func (g *group) receive(ctx context.Context, own *sqlregistry.Registry, shared *pgregistry.Registry) error {
+	for more := true; more; {
+		since := g.remote.Version
+		c, err := shared.Changes(ctx, since)
+		if err != nil {
+			return err
+		}
+		if c.Version == since {
+			return nil
+		}
+		// Ids have no gaps: if some are missing, they were pruned while this server was away.
+		if since == (registry.Version{}) || c.Version.Lifted < since.Lifted || c.Version.Bans < since.Bans ||
+			int64(len(c.Lifted)) != c.Version.Lifted-since.Lifted {
+			if err := g.receiveAll(ctx, own, shared); err != nil {
+				return err
+			}
+		}
+		if c.Overrides {
+			if err := g.receiveOverrides(ctx, own, shared); err != nil {
+				return err
+			}
+		}
+		for _, l := range c.Lifted {
+			if l.Forget {
+				_, err = own.Reset(ctx, l.Client, l.At)
+			} else {
+				_, err = own.Lift(ctx, l.Client, l.At)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if more = len(c.Bans) > 0; more {
+			if err := own.Write(ctx, registry.Batch{Bans: c.Bans}); err != nil {
+				return err
+			}
+			g.restored(c.Bans)
+		}
+		g.remote.Version = c.Version
+		if err := own.SetRemote(ctx, g.remote); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *group) receiveOverrides(ctx context.Context, own *sqlregistry.Registry, shared *pgregistry.Registry) error {
+	overrides, labels, err := shared.Overrides(ctx)
+	if err != nil {
+		return err
+	}
+	mode, err := shared.AttackMode(ctx)
+	if err != nil {
+		return err
+	}
+	if err := own.Mirror(ctx, overrides, labels); err != nil {
+		return err
+	}
+	was, err := own.AttackMode(ctx)
+	if err == nil && was != mode {
+		err = own.SetAttackMode(ctx, mode)
+	}
+	return err
+}
+
+// receiveAll replaces the bans of the server's own registry.
+func (g *group) receiveAll(ctx context.Context, own *sqlregistry.Registry, shared *pgregistry.Registry) error {
+	if err := own.DropBans(ctx); err != nil {
+		return err
+	}
+	page := make([]fairshare.BanRecord, 0, 1000)
+	flush := func() error {
+		err := own.Write(ctx, registry.Batch{Bans: page})
+		g.restored(page)
+		page = page[:0]
+		return err
+	}
+	for b, err := range shared.Bans(ctx, time.Time{}, true) {
+		if err != nil {
+			return err
+		}
+		if page = append(page, b); len(page) == cap(page) {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
