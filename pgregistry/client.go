@@ -56,7 +56,7 @@ func (r *Registry) clientRows(ctx context.Context, from querier, where string, a
 // A sorting is an order of clients in SQL.
 type sorting struct {
 	order string // the columns
-	rank  string // an index of the clients with large values; "": none
+	rank  string // a column that grows with the first one, with an index of those above 0; "": none
 }
 
 var sortings = map[string]sorting{
@@ -130,9 +130,7 @@ func (r *Registry) selected(ctx context.Context, from querier, q registry.Query)
 	case q.Sticky:
 		return r.clientRows(ctx, from, "true"+end, q.Limit)
 	case by.rank != "":
-		// The rank of the last one is that of all with a greater value, or less.
-		rows, err := r.clientRows(ctx, from, by.rank+" >= (SELECT "+by.rank+" FROM {}clients WHERE "+by.rank+
-			" > 0 ORDER BY "+by.rank+" DESC OFFSET $1 - 1 LIMIT 1)"+end, q.Limit)
+		rows, err := r.clientRows(ctx, from, by.rank+" > 0 ORDER BY "+by.rank+" DESC, "+by.order+" LIMIT $1", q.Limit)
 		if err != nil || len(rows) == q.Limit {
 			return rows, err
 		}

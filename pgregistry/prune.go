@@ -38,14 +38,15 @@ func (r *Registry) Prune(ctx context.Context, now time.Time, rows int) (more boo
 	}
 	todo := false
 	err = r.reading(ctx, func(ctx context.Context, from querier) error {
+		// The first entry of each index: an EXISTS might read the whole table.
 		_, err := r.row(ctx, from, `SELECT c.bans > $1 OR c.stories > $2
 			OR c.clients > $3 AND EXISTS (SELECT 1 FROM {}clients WHERE kept < 2)
-			OR EXISTS (SELECT 1 FROM {}overrides WHERE until <> 0 AND until < $4)
+			OR coalesce((SELECT until FROM {}overrides WHERE until <> 0 ORDER BY until LIMIT 1) < $4, false)
 			OR coalesce((SELECT at FROM {}changes ORDER BY id LIMIT 1) < $5, false)
-			OR EXISTS (SELECT 1 FROM {}bans WHERE until < $6)
-			OR EXISTS (SELECT 1 FROM {}stories WHERE last < $6)
-			OR EXISTS (SELECT 1 FROM {}networks WHERE stories > $7)
-			OR EXISTS (SELECT 1 FROM {}clients WHERE kept = 0 AND hour <= ($6::bigint / 3600000000000)::integer AND last < $6)
+			OR coalesce((SELECT until FROM {}bans ORDER BY until LIMIT 1) < $6, false)
+			OR coalesce((SELECT last FROM {}stories ORDER BY last LIMIT 1) < $6, false)
+			OR coalesce((SELECT stories FROM {}networks ORDER BY stories DESC LIMIT 1) > $7, false)
+			OR coalesce((SELECT last FROM {}clients WHERE kept = 0 ORDER BY hour, last LIMIT 1) < $6, false)
 			FROM (SELECT sum(clients) AS clients, sum(bans) AS bans, sum(stories) AS stories FROM {}counts) c`,
 			[]any{r.o.Bans, r.o.Stories, r.o.Clients, p.week, p.day, p.old, p.tenth}, &todo)
 		return err
