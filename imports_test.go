@@ -70,7 +70,8 @@ var mayImport = map[string][]string{
 		"sqlregistry"},
 
 	// What serve, site and the commands share to open a policy file.
-	"internal/setup": {"asn", "pgregistry", "sqlregistry", "botauth", "bots", "clientaddr", "internal/lookup", "internal/prefixes",
+	"internal/setup": {"asn", "botauth", "bots", "clientaddr", "internal/lookup", "internal/prefixes",
+		"pgregistry", "sqlregistry",
 		"internal/proxy",
 		"policyfile", "robots"},
 	"internal/operator": {"asn", "bots", "clientaddr", "internal/amount", "internal/lockfile", "internal/setup",
