@@ -67,6 +67,8 @@ var sortings = map[string]sorting{
 	"blocked":   {order: "blocked DESC"},
 	"dry-run":   {order: "dry_run DESC"},
 	"time":      {order: "took DESC, requests DESC"},
+	"bytes":     {order: "bytes DESC, requests DESC"},
+	"errors":    {order: "errors DESC, requests DESC"},
 	"client":    {order: "client"},
 	"last-seen": {order: "hour DESC, last DESC"},
 }
