@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"internal/livepolicy": {"asn", "botauth", "bots", "browser", "clientaddr", "fleets", "httpguard",
 		"internal/amount", "internal/banexport", "internal/census", "internal/journal", "internal/lockfile",
 		"internal/registrar", "internal/sessions", "internal/setup", "logins", "membans", "memlimit",
-		"pgregistry", "policyfile", "robots", "share", "sqlregistry", "texts", "visitor", "waitingroom"},
+		"pgregistry", "policyfile", "redislimit", "robots", "share", "sqlregistry", "texts", "visitor", "waitingroom"},
 	// traffic counts for the operator's eyes, and console shows it with all else that a server knows.
 	"internal/traffic": {"httpguard", "internal/toplist"},
 	"internal/console": {"clientaddr", "httpguard", "internal/amount", "internal/census", "internal/livepolicy",
@@ -55,7 +55,7 @@ var mayImport = map[string][]string{
 		"internal/console", "internal/dashboard",
 		"internal/cputime", "internal/traffic",
 		"internal/inbound", "internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions",
-		"internal/lockfile", "internal/setup", "internal/systemd", "policyfile",
+		"internal/lockfile", "internal/setup", "internal/systemd", "policyfile", "redislimit",
 		"internal/accesslog", "internal/watch"}, // of forward-auth
 	"internal/watch": {"httpguard", "internal/accesslog", "internal/journal", "internal/livepolicy",
 		"internal/replay",
@@ -73,7 +73,7 @@ var mayImport = map[string][]string{
 	"internal/setup": {"asn", "botauth", "bots", "clientaddr", "internal/lookup", "internal/prefixes",
 		"pgregistry", "sqlregistry",
 		"internal/proxy",
-		"policyfile", "robots"},
+		"policyfile", "redislimit", "robots"},
 	"internal/operator": {"asn", "bots", "clientaddr", "internal/amount", "internal/lockfile", "internal/setup",
 		"policyfile", "sqlregistry"},
 }

@@ -52,6 +52,8 @@ func limitKeys() []key[fairshare.Limit] {
 		// checkLimit reads it: its unit depends on the resource
 		{"burst", func(r *reader, n *node, d *fairshare.Limit) {}},
 		{"when", func(r *reader, n *node, d *fairshare.Limit) { d.When = r.when(n) }},
+		{"exact", func(r *reader, n *node, d *fairshare.Limit) { d.Exact = r.boolean(n, "exact") }},
+		{"shared", func(r *reader, n *node, d *fairshare.Limit) { d.EachMember = !r.boolean(n, "shared") }},
 		{"statuses", func(r *reader, n *node, d *fairshare.Limit) { d.Statuses = r.statuses(n, "statuses", false) }},
 		// checkLimit reads it: it has the resource of the limit
 		{"newcomers", func(r *reader, n *node, d *fairshare.Limit) {}},
@@ -143,6 +145,13 @@ func (r *reader) checkLimit(got *reading, resource string, d *fairshare.Limit) {
 		if d.Algorithm != fairshare.GCRA {
 			r.fault(got.at("burst"), "algorithm: gcra", "burst belongs to algorithm: gcra")
 		}
+	}
+	if got.has("shared") && resource != "concurrent" {
+		r.fault(got.at("shared"), "", "shared belongs to concurrent")
+		d.EachMember = false
+	}
+	if got.has("exact") && resource == "concurrent" {
+		r.fault(got.at("exact"), "remove it", "exact: a limit of concurrent requests always asks the store")
 	}
 	if got.has("statuses") && resource != "errors" {
 		r.fault(got.at("statuses"), "", "statuses belongs to errors")

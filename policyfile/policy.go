@@ -50,6 +50,7 @@ func topKeys() []key[File] {
 		{"asn", readASN},
 		{"sessions", readSessions},
 		{"registry", readRegistry},
+		{"store", readStore},
 		{"share", readShare},
 		{"visitors", readVisitors},
 		{"waiting_room", readWaitingRoom},

@@ -172,7 +172,7 @@ var synonyms = map[string]string{
 	"blocklist": "listed",
 	"crawler":   "bot", "crawlers": "bot", "robot": "bot", "rdns": "hostname", "ptr": "hostname",
 	"reverse_dns": "hostname", "resolver": "dns", "nameserver": "server",
-	"store": "registry", "db": "registry", "storage": "registry", "ttl": "age", "max_age": "age", "retention": "age",
+	"redis": "store", "valkey": "store", "cluster": "store", "db": "registry", "storage": "registry", "ttl": "age", "max_age": "age", "retention": "age",
 	"labels": "label", "tag": "label", "tags": "label",
 	"score": "threat", "days": "age", "types": "type", "database": "table", "session": "sessions",
 	"form": "from", "cookie": "cookies", "ranges": "refresh",

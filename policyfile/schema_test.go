@@ -42,6 +42,10 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		t.Fatal(err)
 	}
 	upstream = either.AnyOf[1]
+	var store struct{ AnyOf []object }
+	if err := json.Unmarshal(schema.Properties["store"], &store); err != nil {
+		t.Fatal(err)
+	}
 	var cost, weights object
 	for raw, into := range map[*json.RawMessage]*object{new(upstream.Properties["cost"]): &cost,
 		new(schema.Defs["share"].Properties["weights"]): &weights} {
@@ -75,6 +79,7 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		{"a DNS list", names(dnsListKeys()), schema.Defs["dnslist"]},
 		{"sessions", names(sessionKeys()), sessions},
 		{"registry", names(registryKeys()), registry},
+		{"store", names(storeKeys()), store.AnyOf[1]},
 		{"a list", names(listKeys()), schema.Defs["source"]},
 		{"listed", names(listingKeys()), listing[1]},
 		{"rule", slices.Compact(slices.Sorted(slices.Values(append(names(ruleKeys()), names(useKeys())...)))),

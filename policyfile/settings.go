@@ -20,6 +20,9 @@ func (f *File) Settings() []string {
 		lines = append(lines,
 			"fail: open: while the counters fail, requests pass all limits; bans, blocks and allows still hold.")
 	}
+	if f.Store != nil {
+		lines = append(lines, "store: "+f.storeDescription())
+	}
 	if f.TLS != nil && f.TLS.ACME != nil {
 		lines = append(lines, "tls: "+f.TLS.description(f.CertificateHosts()))
 	}

@@ -28,6 +28,7 @@ type commands struct {
 	Replay  replayCmd  `cmd:"" help:"Run a policy over access logs and report what it would have done."`
 	Suggest suggestCmd `cmd:"" help:"Write a policy with the rules that would have helped most with these access logs."`
 	Status  statusCmd  `cmd:"" help:"Show what a running server does, on one screen."`
+	Members membersCmd `cmd:"" help:"Show the servers that count together with a running server."`
 	Top     topCmd     `cmd:"" help:"Show what a running server does, live in a terminal."`
 	Explain explainCmd `cmd:"" help:"Walk a request through the rules of a running server, with what is counted now."`
 	Reload  reloadCmd  `cmd:"" help:"Show what has changed in the policy file of a running server, ask, and load it."`

@@ -91,6 +91,8 @@ var operations = []operation{
 		run:    func(c *console.Console, r *http.Request, _ url.Values) (any, error) { return c.Rules(r.Context()) }},
 	{method: "GET", path: "bots", about: "The bots of the last hour", answer: console.Bots{},
 		run: func(c *console.Console, r *http.Request, _ url.Values) (any, error) { return c.Bots(r.Context()) }},
+	{method: "GET", path: "members", about: "The programs that count together in a store", answer: console.Group{},
+		run: func(c *console.Console, r *http.Request, _ url.Values) (any, error) { return c.Group(), nil }},
 	{method: "GET", path: "bans", about: "The bans in force, and operators' decisions", answer: console.Bans{},
 		run: func(c *console.Console, r *http.Request, _ url.Values) (any, error) { return c.Bans(r.Context()) }},
 	{method: "GET", path: "journal", about: "The latest refusals, or those with a reference",

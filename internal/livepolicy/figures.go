@@ -3,6 +3,7 @@ package livepolicy
 import (
 	"fairshare/internal/registrar"
 	"fairshare/memlimit"
+	"fairshare/redislimit"
 	"fairshare/share"
 )
 
@@ -13,7 +14,8 @@ type Figures struct {
 	Bans     int           // that rules began, in memory
 	Attack   bool          // attack mode is on
 	Limiter  memlimit.Stats
-	Registry *registrar.Stats // nil: there is none
+	Registry *registrar.Stats   // nil: there is none
+	Group    *redislimit.Status // nil: this program counts for itself
 }
 
 // SiteFigures describe the queue of a site.
@@ -30,6 +32,10 @@ func (p *Policy) Figures() Figures {
 	f.Share = rt.queueStats()
 	for name, queue := range rt.Shares {
 		f.Sites = append(f.Sites, SiteFigures{Name: name, Share: queue.Stats()})
+	}
+	if rt.Group != nil {
+		status := rt.Group.Status()
+		f.Group = &status
 	}
 	if p.state.registrar != nil {
 		stats := p.state.registrar.Stats()

@@ -25,6 +25,7 @@ import (
 	"fairshare/membans"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
+	"fairshare/redislimit"
 	"fairshare/registry"
 	"fairshare/robots"
 	"fairshare/share"
@@ -72,6 +73,8 @@ type Policy struct {
 	watch   *clientaddr.Watch
 	census  *census.Census
 	errors  limiterErrors
+	group   *redislimit.Store // nil: the counters are this program's alone
+	inGroup *policyfile.Store // how group was opened
 
 	attack      attackMode
 	started     atomic.Bool // Start was called
@@ -116,6 +119,7 @@ func New(ctx context.Context, file *policyfile.File, opts Options) (*Policy, err
 		watch: clientaddr.NewWatch(), provisional: make(chan struct{}), stopState: func() {}}
 	rt, err := p.newRuntime(ctx, file, nil, false)
 	if err != nil {
+		p.leaveGroup(nil)
 		return nil, err
 	}
 	p.robots = robots.NewSites(p.botOfToken, opts.Log)
@@ -143,7 +147,9 @@ func (p *Policy) OpenState(ctx context.Context) error {
 		p.bans.Observe(func(fairshare.BanRecord) { p.exportChanged() })
 	}
 	rt := p.Current()
-	state.restoreCounters(ctx, rt.Limiter, rt.Guard, p.options.Clock, p.Now())
+	if rt.Group == nil {
+		state.restoreCounters(ctx, rt.Limiter, rt.Guard, p.options.Clock, p.Now())
+	}
 	state.logins = p.logins
 	state.restoreLogins(p.Now())
 	p.knowFirstSeen()
@@ -282,11 +288,19 @@ func (p *Policy) Close() {
 	p.end()
 	p.readingHistory.Wait()
 	p.Current().Bots.Close(nil)
+	p.leaveGroup(p.Current().Group)
 	p.state.close()
 }
 
-// counters returns the limiter in force and the time.
-func (p *Policy) counters() (*memlimit.Limiter, time.Time) { return p.Current().Limiter, p.Now() }
+// counters returns the limiter whose counters are stored in the state folder, and the time. It is nil for
+// those of a group, which the store has.
+func (p *Policy) counters() (*memlimit.Limiter, time.Time) {
+	rt := p.Current()
+	if rt.Group != nil {
+		return nil, p.Now()
+	}
+	return rt.Limiter, p.Now()
+}
 
 // listChanged notices that a list has another version.
 func (p *Policy) listChanged(file *policyfile.File, name string) {

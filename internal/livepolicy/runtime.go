@@ -11,6 +11,7 @@ import (
 	"fairshare/membans"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
+	"fairshare/redislimit"
 	"fairshare/share"
 	"fairshare/visitor"
 )
@@ -23,7 +24,8 @@ type Runtime struct {
 	Owners  *asn.Live    // nil: the policy file names no table of owners
 	Clients *clientaddr.Resolver
 	Bots    *setup.BotIdentifier
-	Limiter *memlimit.Limiter
+	Limiter *memlimit.Limiter   // the counters of this program; with a Group what it knows of those of the group
+	Group   *redislimit.Limiter // nil: this program counts for itself
 	Guard   *fairshare.Guard
 	Share   *share.Queue            // of the Policy; nil: requests do not wait for the upstream
 	Shares  map[string]*share.Queue // likewise, of sites, by name
@@ -82,19 +84,18 @@ func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous
 		}
 	}()
 	bans := p.bans
-	switch {
-	case trial:
+	var limiter fairshare.Limiter
+	if trial {
 		bans = membans.New(0)
 		rt.Limiter, err = memlimit.New(file.Policy.Limits(), memlimit.Options{Memory: trialMemory})
-	case previous == nil:
-		rt.Limiter, err = memlimit.New(file.Policy.Limits(), memlimit.Options{Memory: file.Memory})
-	default:
-		rt.Limiter, err = previous.Limiter.With(file.Policy.Limits())
+		limiter = rt.Limiter
+	} else {
+		limiter, err = rt.openLimiter(ctx, p, previous)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if rt.Guard, err = fairshare.NewGuard(&file.Policy, rt.Limiter, bans); err != nil {
+	if rt.Guard, err = fairshare.NewGuard(&file.Policy, limiter, bans); err != nil {
 		return nil, err
 	}
 	rt.Guard.UseHistory(p.history)

@@ -364,8 +364,8 @@ func FirstNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// saveCounters writes a snapshot of the counters. The first error in a row is
-// logged.
+// saveCounters writes a snapshot of the counters, nil for none, and of logins. The first error in a
+// row is logged.
 func (s *State) saveCounters(limiter *memlimit.Limiter, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -379,7 +379,10 @@ func (s *State) saveCounters(limiter *memlimit.Limiter, now time.Time) {
 		}
 		s.lock = lock
 	}
-	err := errors.Join(limiter.SaveFile(filepath.Join(s.folder, CountersFile), now), s.saveLogins())
+	err := s.saveLogins()
+	if limiter != nil {
+		err = errors.Join(limiter.SaveFile(filepath.Join(s.folder, CountersFile), now), err)
+	}
 	switch {
 	case err != nil && !s.saveFailed:
 		s.log(fmt.Sprintf("warning: the counters could not be written: %v; a restart would lose the latest counts; "+

@@ -15,6 +15,7 @@ import (
 	"fairshare/internal/livepolicy"
 	"fairshare/internal/prose"
 	"fairshare/policyfile"
+	"fairshare/redislimit"
 )
 
 // prefix begins each line of the log.
@@ -58,6 +59,9 @@ func (s *server) introduce() {
 		clients += "; " + setup
 	}
 	print("clients: %s", clients)
+	if rt.Group != nil {
+		print("store: %s", groupText(rt.Group.Status()))
+	}
 	if lists := rt.Lists.String(); lists != "" {
 		print("lists: %s", lists)
 	}
@@ -322,4 +326,13 @@ func usesLabels(p *fairshare.Policy) bool {
 	return slices.ContainsFunc(p.Rules, func(r fairshare.Rule) bool {
 		return uses(r.Match) || r.Ban != nil && r.Ban.Unless != nil && uses(*r.Ban.Unless)
 	})
+}
+
+// groupText describes the group that counts together.
+func groupText(g redislimit.Status) string {
+	text := fmt.Sprintf("counts together in %s, as the group %q; ", g.Store, g.Group)
+	if g.Away {
+		return text + "it is away: " + g.Reason + "; until it answers, this program counts for itself"
+	}
+	return text + prose.Plural(len(g.Members), "member") + " now"
 }

@@ -244,12 +244,26 @@ var (
 		"Records that were given up because of a bound.", "what")
 	errorsDesc  = describe(counter, "fairshare_registry_errors_total", "Errors of the registry.", "operation")
 	failingDesc = describe(gauge, "fairshare_registry_failing", "1 after a write that failed.")
+
+	membersDesc = describe(gauge, "fairshare_store_members", "Programs that count together, with this one.")
+	awayDesc    = describe(gauge, "fairshare_store_away", "1 while the store cannot be reached.")
+	decidedDesc = describe(counter, "fairshare_store_decisions_total",
+		"Decisions by how they were made: asked, credit, refused (both without asking) or away.", "how")
+	lateDesc = describe(counter, "fairshare_store_late_total", "Questions that the store did not answer in time.")
+	tripDesc = describe(gauge, "fairshare_store_round_trip_seconds",
+		"How long requests waited for the store in the last minute.", "quantile")
+	pendingDesc = describe(gauge, "fairshare_store_pending", "Counters with something that the store does not know yet.")
+	handedDesc  = describe(counter, "fairshare_store_handed_over_total",
+		"Counts that were reported after the store was away.")
+	unreadableDesc = describe(counter, "fairshare_store_unreadable_total",
+		"States in the store that made no sense and were dropped.")
 )
 
 func (r reader) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []description{capacityDesc, inProgressDesc, waitingDesc, longestDesc, turnsDesc, waitedDesc,
 		upDesc, busyDesc, expiryDesc, bansDesc, attackDesc, tableDesc, liveDesc, lostDesc, neededDesc, slotsDesc,
-		queuedDesc, droppedDesc, errorsDesc, failingDesc} {
+		queuedDesc, droppedDesc, errorsDesc, failingDesc, membersDesc, awayDesc, decidedDesc, lateDesc, tripDesc,
+		pendingDesc, handedDesc, unreadableDesc} {
 		descs <- d.Desc
 	}
 }
@@ -310,6 +324,20 @@ func (r reader) Collect(metrics chan<- prometheus.Metric) {
 		send(errorsDesc, float64(g.ReadErrors), "read")
 		send(errorsDesc, float64(g.WriteErrors), "write")
 		send(failingDesc, number(g.Failing))
+	}
+	if g := f.Group; g != nil {
+		send(membersDesc, float64(len(g.Members)))
+		send(awayDesc, number(g.Away))
+		send(decidedDesc, float64(g.Questions), "asked")
+		send(decidedDesc, float64(g.Credit), "credit")
+		send(decidedDesc, float64(g.Refused), "refused")
+		send(decidedDesc, float64(g.DecidedAway), "away")
+		send(lateDesc, float64(g.Late))
+		send(tripDesc, g.RTT50.Seconds(), "0.5")
+		send(tripDesc, g.RTT99.Seconds(), "0.99")
+		send(pendingDesc, float64(g.Pending))
+		send(handedDesc, float64(g.HandedOver))
+		send(unreadableDesc, float64(g.Unreadable))
 	}
 }
 
