@@ -44,7 +44,7 @@ func TestReferenceIsCompleteAndItsExamplesParse(t *testing.T) {
 		"limit": names(limitKeys()), "a list": names(listKeys()), "bots": names(botsKeys()),
 		"an agent of bots": names(botAgentKeys()), "dns": names(dnsKeys()),
 		"a DNS list": names(dnsListKeys()), "sessions": names(sessionKeys()), "registry": names(registryKeys()),
-		"store": names(storeKeys()),
+		"store":    names(storeKeys()),
 		"listed":   names(listingKeys()),
 		"upstream": names(upstreamKeys()), "the upstream's cpu": names(upstreamCPUKeys()),
 		"the upstream's cost": names(upstreamCostKeys()), "share": names(shareKeys()), "weights": names(weightKeys()),

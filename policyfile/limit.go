@@ -150,9 +150,6 @@ func (r *reader) checkLimit(got *reading, resource string, d *fairshare.Limit) {
 		r.fault(got.at("shared"), "", "shared belongs to concurrent")
 		d.EachMember = false
 	}
-	if got.has("exact") && resource == "concurrent" {
-		r.fault(got.at("exact"), "remove it", "exact: a limit of concurrent requests always asks the store")
-	}
 	if got.has("statuses") && resource != "errors" {
 		r.fault(got.at("statuses"), "", "statuses belongs to errors")
 	}

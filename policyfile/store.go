@@ -125,7 +125,8 @@ func (r *reader) storeURL(n *node) string {
 	}
 	authority, _, _ := strings.Cut(rest, "/")
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 && strings.Contains(authority[:at], ":") {
-		r.fault(n, "password_file: store.password", "store: the url has a password: everybody who reads the policy would see it")
+		r.fault(n, "password_file: store.password",
+			"store: the url has a password: everybody who reads the policy would see it")
 		return ""
 	}
 	if authority == "" && scheme != "unix" {
@@ -197,7 +198,8 @@ const mostDescribed = 3
 func (f *File) storeDescription() string {
 	s := f.Store
 	lines := fmt.Sprintf("all programs of the group %q count together in %s; a request waits for it at most %s, and "+
-		"nothing is refused by an error of the store.", cmp.Or(s.Name, "default"), storePlace(s.URL), FormatDuration(s.TheWait()))
+		"nothing is refused by an error of the store.", cmp.Or(s.Name, "default"), storePlace(s.URL),
+		FormatDuration(s.TheWait()))
 	lines += " While it is away, " + map[string]string{
 		"share": "each program admits its share of each limit.",
 		"whole": "each program admits the whole of each limit: right only if one program sees all requests of a client.",

@@ -24,6 +24,7 @@ type checkCmd struct {
 	Browser   string   `placeholder:"WORD" help:"What shows that it is a browser: likely, claimed or contradicted; by its headers unless given."`
 	Label     []string `sep:"none" placeholder:"NAME" help:"A label that the registry has for it, any number of times."`
 	Robots    string   `placeholder:"FILE|URL" help:"The site's robots.txt; says what was read from it, and --try judges by it."`
+	Connect   bool     `help:"Connect to the store of the policy: measure its round trip, run its scripts, print the rights that are enough."`
 	Busy      bool     `help:"The upstream is busy: limits with when: busy hold."`
 	All       bool     `help:"Show also the rules that do not match."`
 	Times     int      `default:"1" placeholder:"N" help:"Play the request so many times, and say where the verdict changes."`
@@ -88,6 +89,11 @@ func (c *checkCmd) Run(env *cli.Environment) (err error) {
 			return testErr
 		case failed:
 			err = cli.ErrReported
+		}
+		if c.Connect {
+			if err := policy.Connect(env.Context, env.Stdout); err != nil {
+				return err
+			}
 		}
 		if c.Try == "" {
 			continue

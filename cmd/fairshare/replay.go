@@ -53,6 +53,7 @@ type replayCmd struct {
 	HTML       string `name:"html" placeholder:"FILE" help:"Write the report as one HTML page, too, to read in a browser or to mail."`
 	Top        int    `default:"10" placeholder:"N" help:"How many clients, networks, user agents and paths to list (default 10)."`
 	Unmeasured bool   `help:"Say for each rule which facts the log does not contain."`
+	Members    int    `placeholder:"N" help:"Estimate how many decisions would ask the store if so many servers counted together (2 to 100)."`
 	Compare    bool   `help:"Compare two policies: the first two arguments are the old and the new policy file, the others are logs; default is the built-in policy."`
 }
 
@@ -71,6 +72,10 @@ func (c *replayCmd) Validate() (err error) {
 		return errors.New("--verdicts: a file is needed, standard output carries the report")
 	}
 	switch {
+	case c.Members != 0 && (c.Members < 2 || c.Members > logreplay.MaxMembers):
+		return fmt.Errorf("--members: %d is not between 2 and %d", c.Members, logreplay.MaxMembers)
+	case c.Members != 0 && c.Compare:
+		return errors.New("--members needs a replay of one policy")
 	case c.HTML == "-":
 		return errors.New("--html: a file is needed, standard output carries the report")
 	case c.HTML != "" && c.HTML == c.Verdicts:
@@ -110,7 +115,7 @@ func (c *replayCmd) Run(env *cli.Environment) error {
 	defer tuneCollector()()
 	opts := c.options()
 	opts.JSON, opts.Verdicts, opts.Top, opts.Unmeasured = c.JSON, c.Verdicts, c.Top, c.Unmeasured
-	opts.HTML = c.HTML
+	opts.HTML, opts.Members = c.HTML, c.Members
 	if c.Compare {
 		opts.Policy, opts.Logs = c.Logs[1], c.Logs[2:]
 		return logreplay.Compare(env, c.Logs[0], opts)

@@ -38,6 +38,8 @@ type Options struct {
 	Resolve  bool           // ask the DNS
 	Robots   string         // a file or URL with the site's robots.txt; "" for none
 
+	Members int // how many servers would count together, for an estimate of their questions; 0 for none
+
 	Unmeasured bool // the text names each fact that rules test and the logs lack
 
 	// State is the state folder of serve. "" means that copies of lists come from
@@ -93,6 +95,11 @@ func Run(env *cli.Environment, opts Options) error {
 	if opts.Verdicts != "" {
 		options.Verdicts = verdicts
 	}
+	var group *groupEstimate
+	if opts.Members > 0 {
+		group = newGroupEstimate(s.file.Store, opts.Members)
+		options.Limiter = group.limiter(s.file)
+	}
 	report, err := s.replay(options, func() error {
 		if opts.Verdicts != "" {
 			if err := verdicts.create(opts.Logs); err != nil {
@@ -126,7 +133,14 @@ func Run(env *cli.Environment, opts Options) error {
 			return fmt.Errorf("--html: %w", err)
 		}
 	}
-	return s.print(report)
+	if group != nil {
+		report.Group = group.report()
+	}
+	if err := s.print(report); err != nil || group == nil || s.JSON {
+		return err
+	}
+	_, err = fmt.Fprintf(env.Stdout, "\nCounting together: %s.\n", group)
+	return err
 }
 
 // style returns the style of a report as text.

@@ -25,7 +25,8 @@ func (s *Server) Members(env *cli.Environment) error {
 		prose.Printable(g.Store), g.Topology)
 	switch {
 	case !g.Away:
-		env.Printf("store     answers; round trip %s, 99 of 100 within %s", milliseconds(g.RoundTrip50), milliseconds(g.RoundTrip99))
+		env.Printf("store     answers; round trip %s, 99 of 100 within %s", milliseconds(g.RoundTrip50),
+			milliseconds(g.RoundTrip99))
 	case g.Divided > 1:
 		env.Printf("STORE     away since %s: %s; this server admits 1/%d of each limit", prose.Moment(*g.AwaySince),
 			prose.Printable(g.Reason), g.Divided)
@@ -33,7 +34,8 @@ func (s *Server) Members(env *cli.Environment) error {
 		env.Printf("STORE     away since %s: %s", prose.Moment(*g.AwaySince), prose.Printable(g.Reason))
 	}
 	judged := g.Questions + g.Credit + g.Refused + g.DecidedAway
-	env.Printf("decisions %s asked the store (%s), %s passed without, %s were refused without, %s while it was away or late",
+	env.Printf("decisions %s asked the store (%s), %s passed without, %s were refused without, %s while it was away or "+
+		"late",
 		prose.Number(g.Questions), prose.Percent(g.Questions, max(judged, 1)), prose.Number(g.Credit),
 		prose.Number(g.Refused), prose.Number(g.DecidedAway))
 	if g.HandedOver > 0 || g.Unreadable > 0 {
@@ -41,7 +43,8 @@ func (s *Server) Members(env *cli.Environment) error {
 			prose.Plural(g.HandedOver, "count"), prose.Plural(g.Unreadable, "state"))
 	}
 	if ahead := time.Duration(g.ClockAhead * float64(time.Second)); ahead.Abs() >= 10*time.Millisecond {
-		env.Printf("clock     the store's clock differs by %s from this machine's; the store's counts", ahead.Abs().Round(time.Millisecond))
+		env.Printf("clock     the store's clock differs by %s from this machine's; the store's counts",
+			ahead.Abs().Round(time.Millisecond))
 	}
 	env.Printf("")
 	w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)

@@ -50,6 +50,7 @@ type Report struct {
 	Fleets     []Fleet     `json:"fleets"`
 
 	Robots *RobotsReport `json:"robots,omitempty"` // nil without Options.Robots
+	Group  *Group        `json:"group,omitempty"`  // nil unless the caller has estimated it
 
 	OperatorAllowed OperatorAllowed `json:"operator_allowed"`
 
@@ -566,4 +567,12 @@ func (rec *recorder) addPeople(r *Report) {
 		const needed = accesslog.HasPath | accesslog.HasStatus | accesslog.HasReferer | accesslog.HasUserAgent
 		r.People.Known = r.People.Known || l.has&needed == needed
 	}
+}
+
+// A Group is an estimate of what several servers would ask a store in which they count together.
+type Group struct {
+	Members   int64 `json:"members"`
+	Decisions int64 `json:"decisions"`
+	Asked     int64 `json:"asked"` // decisions that would wait for the store
+	First     int64 `json:"first"` // of these: only because a server had not seen the client yet
 }

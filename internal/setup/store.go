@@ -3,11 +3,8 @@ package setup
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"fairshare"
@@ -16,17 +13,14 @@ import (
 	"fairshare/redislimit"
 )
 
-// Where the password of a store comes from if the policy names no file.
-const (
-	StorePasswordEnv        = "FAIRSHARE_STORE_PASSWORD"
-	StorePasswordCredential = "store.password" // of systemd: LoadCredential=store.password:…
-)
+// StorePasswordEnv is the environment variable with the password of a store, if the policy names no file.
+const StorePasswordEnv = "FAIRSHARE_STORE_PASSWORD"
 
 // OpenStore begins to connect to the store that a policy file names. It does not wait for the store.
 // file.Store must not be nil.
 func OpenStore(file *policyfile.File) (*redislimit.Store, error) {
 	s := file.Store
-	password, err := readSecret(file.ResolvePath(s.PasswordFile), StorePasswordEnv, StorePasswordCredential)
+	password, err := storePassword(file)
 	if err != nil {
 		return nil, fmt.Errorf("store: password_file: %w", err)
 	}
@@ -38,30 +32,19 @@ func OpenStore(file *policyfile.File) (*redislimit.Store, error) {
 	return store, nil
 }
 
-// readSecret returns the first line of a file. Without a file it returns the value of an environment
-// variable, or the first line of a credential of systemd; "" if there is none.
-func readSecret(file, env, credential string) (string, error) {
-	optional := file == ""
-	if optional {
-		if value := os.Getenv(env); value != "" {
-			return value, nil
-		}
-		folder := os.Getenv("CREDENTIALS_DIRECTORY")
-		if folder == "" {
-			return "", nil
-		}
-		file = filepath.Join(folder, credential)
+// storePassword returns the first line of the file with the password or, without one, the value of StorePasswordEnv.
+func storePassword(file *policyfile.File) (string, error) {
+	if file.Store.PasswordFile == "" {
+		return os.Getenv(StorePasswordEnv), nil
 	}
-	content, err := os.ReadFile(file)
-	if optional && errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
+	path := credential(file, file.Store.PasswordFile)
+	content, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
 	}
 	line, _, _ := strings.Cut(string(content), "\n")
 	if line = strings.TrimSuffix(line, "\r"); line == "" {
-		return "", cli.Hint(fmt.Errorf("%s: the first line is empty", file), "write the password into the first line")
+		return "", cli.Hint(fmt.Errorf("%s: the first line is empty", path), "write the password into the first line")
 	}
 	return line, nil
 }

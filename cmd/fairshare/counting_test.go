@@ -1,0 +1,175 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"fairshare/redislimit/redistest"
+)
+
+const groupPolicy = `
+store: {url: %q, name: shop}
+clients: {trusted_proxies: loopback}
+share: none
+rules:
+  - {name: thirty, limit: {requests: 30, per: 1h}}
+`
+
+// A group is several processes of serve that count together, before one site.
+type group struct {
+	t       *testing.T
+	store   *redistest.Server
+	members []*serving
+	admins  []string
+	reached atomic.Int64 // requests at the site
+}
+
+func startGroup(t *testing.T, members int) *group {
+	t.Helper()
+	g := &group{t: t, store: redistest.Start(t)}
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.reached.Add(1)
+		fmt.Fprint(w, "a page")
+	}))
+	t.Cleanup(site.Close)
+	for i := range members {
+		admin := fmt.Sprintf("unix:%s/admin%d", t.TempDir(), i)
+		g.members = append(g.members, startServing(t, "-c", writeFile(t, "site.yaml", fmt.Sprintf(groupPolicy,
+			g.store.URL())), "--upstream", site.URL, "--admin", admin))
+		g.admins = append(g.admins, admin)
+	}
+	g.awaitMembers(0, members)
+	return g
+}
+
+// request sends requests of a client to a member, and returns how many passed. Every other answer must be 429.
+func (g *group) request(member int, client string, requests int) (passed int) {
+	g.t.Helper()
+	for range requests {
+		req, err := http.NewRequest("GET", "http://"+g.members[member].addr+"/", nil)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		req.Header.Set("X-Forwarded-For", client)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			g.t.Error(err)
+			return passed
+		}
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		switch resp.StatusCode {
+		case 200:
+			passed++
+		case 429:
+		default:
+			g.t.Errorf("member %d: %s", member, resp.Status)
+		}
+	}
+	return passed
+}
+
+// awaitMembers waits until a member knows as many members.
+func (g *group) awaitMembers(member, count int) {
+	g.t.Helper()
+	want := fmt.Sprintf("group     shop, %d member", count)
+	g.await(member, func(text string) bool { return strings.Contains(text, want) }, want)
+}
+
+// await waits until the command members prints what is expected of a member.
+func (g *group) await(member int, right func(text string) bool, want string) {
+	g.t.Helper()
+	var text string
+	for range 300 {
+		text = g.show(member)
+		if right(text) {
+			return
+		}
+		time.Sleep(100 * time.Millisecond) // real processes
+	}
+	g.t.Fatalf("member %d prints %q, want %q", member, text, want)
+}
+
+func (g *group) show(member int) string {
+	g.t.Helper()
+	_, stdout, stderr := runCommand(g.t, "members", "--admin", g.admins[member])
+	return stdout + stderr
+}
+
+func TestGroupCountsTogether(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, 3)
+	passed := 0
+	for i := range 60 {
+		passed += g.request(i%3, "203.0.113.7", 1)
+	}
+	if passed != 30 || g.reached.Load() != 30 {
+		t.Errorf("%d of 60 requests passed and %d reached the site; want 30", passed, g.reached.Load())
+	}
+	// At the same moment at all members: with N = 30 there is no credit, so exactly 30 pass.
+	var all sync.WaitGroup
+	var together atomic.Int64
+	for i := range 30 {
+		all.Go(func() { together.Add(int64(g.request(i%3, "198.51.100.9", 3))) })
+	}
+	all.Wait()
+	if together.Load() != 30 {
+		t.Errorf("%d of 90 requests at the same moment passed; want 30", together.Load())
+	}
+	if passed := g.request(1, "192.0.2.80", 5); passed != 5 {
+		t.Errorf("another client: %d of 5 passed", passed)
+	}
+}
+
+func TestGroupSurvivesFaults(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, 3)
+	if passed := g.request(0, "203.0.113.7", 40); passed != 30 {
+		t.Fatalf("%d of 40 passed; want 30", passed)
+	}
+
+	g.members[0].Process.Kill() // kill -9 of the member that counted
+	if passed := g.request(1, "203.0.113.7", 10); passed != 0 {
+		t.Errorf("after kill -9 of a member: %d passed at another", passed)
+	}
+	g.awaitMembers(1, 2)
+
+	g.store.Do("FLUSHALL") // the members restore what they remember
+	g.awaitText(1, "store     answers")
+	if passed := g.request(1, "203.0.113.7", 10); passed != 0 {
+		t.Errorf("after FLUSHALL: %d passed", passed)
+	}
+
+	g.store.Kill() // each of two members admits half of the limit
+	g.awaitText(1, "STORE     away")
+	g.awaitText(2, "STORE     away")
+	if passed := g.request(1, "203.0.113.7", 10); passed != 0 {
+		t.Errorf("while the store is away: %d passed", passed)
+	}
+	if passed := g.request(1, "198.51.100.9", 40) + g.request(2, "198.51.100.9", 40); passed < 20 || passed > 30 {
+		t.Errorf("while the store is away: %d of a new client passed; want 20 to 30 of both members", passed)
+	}
+
+	g.store.Run() // empty
+	g.awaitText(1, "store     answers")
+	g.awaitText(2, "store     answers")
+	for member := 1; member <= 2; member++ {
+		if passed := g.request(member, "203.0.113.7", 10); passed != 0 {
+			t.Errorf("after an empty restart of the store: %d passed at member %d", passed, member)
+		}
+	}
+}
+
+func (g *group) awaitText(member int, want string) {
+	g.t.Helper()
+	g.await(member, func(text string) bool { return strings.Contains(text, want) }, want)
+}
