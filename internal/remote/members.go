@@ -24,6 +24,8 @@ func (s *Server) Members(env *cli.Environment) error {
 	env.Printf("group     %s, %s in %s (%s)", prose.Printable(g.Name), prose.Plural(len(g.Members), "member"),
 		prose.Printable(g.Store), g.Topology)
 	switch {
+	case !g.Away && g.RoundTrip50 == 0:
+		env.Printf("store     answers; nobody had to wait for it in the last minute")
 	case !g.Away:
 		env.Printf("store     answers; round trip %s, 99 of 100 within %s", milliseconds(g.RoundTrip50),
 			milliseconds(g.RoundTrip99))

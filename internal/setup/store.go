@@ -54,7 +54,16 @@ func GroupOptions(file *policyfile.File, store *redislimit.Store, report func(re
 	s := file.Store
 	away := map[string]redislimit.Away{"whole": redislimit.AwayWhole, "open": redislimit.AwayOpen}[s.Away]
 	return redislimit.Options{Store: store, Name: s.Name, Slack: s.Slack, Wait: s.TheWait(), Away: away,
-		Memory: file.Memory, Policy: PolicyDigest(&file.Policy), Report: report}
+		Memory: file.Memory, Member: memberName(), Policy: PolicyDigest(&file.Policy), Report: report}
+}
+
+// memberName names this program for people: the host and the process.
+func memberName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }
 
 // PolicyDigest returns a short name of what a policy counts. Programs with the same digest count the same.
