@@ -182,13 +182,19 @@ func (s *Store) TheWait() time.Duration {
 	return s.Wait
 }
 
-// Excess returns how many requests, bytes or other units beyond a limit that many programs admit at
-// most, if they are asked at the same moment. It is the bound that package redislimit keeps.
+// Excess returns how many requests, bytes or other units beyond a limit so many programs admit at
+// most, if they are asked at the same moment. It is the bound that package redislimit keeps: of
+// errors half of the limit, since nearly all requests give back the error that they hold.
 func (s *Store) Excess(lim *fairshare.Limit, programs int) int64 {
 	if programs < 2 || lim.Exact || lim.EachMember {
 		return 0
 	}
-	return int64(float64(lim.Allowed())*s.TheSlack()/float64(programs)) * int64(programs)
+	members, allowed := int64(programs), lim.Allowed()
+	share := int64(s.TheSlack()*float64(allowed)) / members
+	if lim.Resource == fairshare.Errors && s.Slack >= 0 {
+		share = max(share, (allowed+members)/(2*members))
+	}
+	return share * members
 }
 
 // mostDescribed is how many limits a description of the store names.

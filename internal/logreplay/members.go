@@ -3,7 +3,6 @@ package logreplay
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"time"
 
 	"fairshare"
@@ -16,23 +15,16 @@ import (
 // A groupEstimate counts how many decisions of a replay would ask the store, if the requests came to several
 // members in turn. It is used by one goroutine.
 type groupEstimate struct {
-	store   policyfile.Store
-	members int64
-	seed    maphash.Seed
-	seen    map[uint64]uint8 // by key: members that have seen it
-
-	decisions, asked, first int64 // first: asked only because a member had not seen a key
+	store            policyfile.Store
+	members          int64
+	decisions, asked int64
 }
 
-const (
-	// MaxMembers bounds Options.Members.
-	MaxMembers = 100
-	// mostSeen bounds the keys that are remembered. Further ones count as seen by all members.
-	mostSeen = 4 << 20
-)
+// MaxMembers bounds Options.Members.
+const MaxMembers = 100
 
 func newGroupEstimate(store *policyfile.Store, members int) *groupEstimate {
-	g := &groupEstimate{members: int64(members), seed: maphash.MakeSeed(), seen: map[uint64]uint8{}}
+	g := &groupEstimate{members: int64(members)}
 	if store != nil {
 		g.store = *store
 	}
@@ -72,7 +64,7 @@ func (l *estimatingLimiter) Take(_ context.Context, now time.Time, takes []fairs
 			return nil
 		}
 	}
-	asks, first := false, false
+	asks := false
 	for i := range takes {
 		lim := &l.limits[takes[i].Limit]
 		if lim.EachMember || lim.N == 0 || lim.Resource == fairshare.Refusals {
@@ -83,34 +75,16 @@ func (l *estimatingLimiter) Take(_ context.Context, now time.Time, takes []fairs
 		if lim.Resource.Settled() {
 			cost = tallies[i].Held
 		}
-		if g.isFirst(takes[i].Key, takes[i].Limit) {
-			first = true
-		}
 		asks = asks || excess == 0 || l.used[i]+cost > lim.Allowed()-excess
 	}
-	switch {
-	case asks:
+	if asks {
 		g.asked++
-	case first:
-		g.asked++
-		g.first++
 	}
 	return nil
 }
 
-// isFirst reports whether the member whose turn it is sees a key of a limit for the first time.
-func (g *groupEstimate) isFirst(key []byte, limit int) bool {
-	hash := maphash.Bytes(g.seed, key) ^ uint64(limit)*0x9E3779B97F4A7C15
-	seen, known := g.seen[hash]
-	if int64(seen) >= g.members || !known && len(g.seen) >= mostSeen {
-		return false
-	}
-	g.seen[hash] = seen + 1
-	return true
-}
-
 func (g *groupEstimate) report() *replay.Group {
-	return &replay.Group{Members: g.members, Decisions: g.decisions, Asked: g.asked, First: g.first}
+	return &replay.Group{Members: g.members, Decisions: g.decisions, Asked: g.asked}
 }
 
 // String describes the estimate in sentences.
@@ -118,7 +92,7 @@ func (g *groupEstimate) String() string {
 	if g.decisions == 0 {
 		return "no decision would ask the store"
 	}
-	return fmt.Sprintf("with %s, %s of %s decisions would wait for the store (%s): %s because a limit was near or exact, "+
-		"%s because a member had not seen the client yet", prose.Plural(g.members, "member"), prose.Number(g.asked),
-		prose.Number(g.decisions), prose.Percent(g.asked, g.decisions), prose.Number(g.asked-g.first), prose.Number(g.first))
+	return fmt.Sprintf("with %s, %s of %s decisions would wait for the store (%s), because a limit is small, near or exact",
+		prose.Plural(g.members, "member"), prose.Number(g.asked), prose.Number(g.decisions),
+		prose.Percent(g.asked, g.decisions))
 }

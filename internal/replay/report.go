@@ -574,5 +574,4 @@ type Group struct {
 	Members   int64 `json:"members"`
 	Decisions int64 `json:"decisions"`
 	Asked     int64 `json:"asked"` // decisions that would wait for the store
-	First     int64 `json:"first"` // of these: only because a server had not seen the client yet
 }
