@@ -126,7 +126,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{"top?by=agent&sort=refused&window=1h", "TopList"}, {"client?client=192.0.2.1", "Client"},
 		{"client?client=2001:db8::1", "Client"}, {"client?client=192.0.2.0/24", "Client"},
 		{"client?client=googlebot", "Client"}, {"explain?client=192.0.2.1&path=/admin", "Explanation"},
-		{"changes", "Reload"}, {"rules", "Rules"}, {"history?key=192.0.2.1", "History"},
+		{"changes", "Reload"}, {"members", "Group"}, {"rules", "Rules"}, {"history?key=192.0.2.1", "History"},
 		{"history?by=owner&key=AS64500&span=2d", "History"},
 		{"history?by=fleet&key=x", "History"}, {"history?by=bot&key=googlebot", "History"},
 		{"history?by=network&key=192.0.2.0/24", "History"}, {"bots", "Bots"}, {"bans", "Bans"}, {"journal", "Journal"},

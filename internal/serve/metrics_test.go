@@ -15,12 +15,14 @@ import (
 	"fairshare/internal/livepolicy"
 	"fairshare/internal/proxy"
 	"fairshare/internal/registrar"
+	"fairshare/redislimit"
 	"fairshare/share"
 )
 
 // allFigures returns figures with which every metric has a value.
 func allFigures(stats *share.Stats) figures {
-	return figures{Figures: livepolicy.Figures{Share: stats, Registry: new(registrar.Stats)},
+	return figures{Figures: livepolicy.Figures{Share: stats, Registry: new(registrar.Stats),
+		Group: new(redislimit.Status)},
 		upstreams: []proxy.PoolState{{Site: "shop",
 			Upstreams: []proxy.UpstreamState{{URL: "http://a", Checked: true}}}},
 		certificates: []certificateState{{name: "shop.example.org"}}}
