@@ -102,7 +102,7 @@ type Serve struct {
 	Journal    Journal
 	AccessLog  *AccessLog // nil means none
 	Registry   Registry
-	Store      *Store // nil means that each program counts for itself
+	Store      *Store    // nil means that each program counts for itself
 	Sessions   *Sessions // of bots without cookies; nil means that serve adds no sessions
 
 	ProxyProtocol   bool     // trusted peers send the PROXY protocol

@@ -251,7 +251,8 @@ var (
 		"Decisions by how they were made: asked, credit, refused (both without asking) or away.", "how")
 	lateDesc = describe(counter, "fairshare_store_late_total", "Questions that the store did not answer in time.")
 	tripDesc = describe(gauge, "fairshare_store_round_trip_seconds",
-		"How long requests waited for the store in the last minute.", "quantile")
+		"How long requests waited for the store in the last minute: the median, and what 99 of 100 kept within.",
+		"percentile")
 	pendingDesc = describe(gauge, "fairshare_store_pending", "Counters with something that the store does not know yet.")
 	handedDesc  = describe(counter, "fairshare_store_handed_over_total",
 		"Counts that were reported after the store was away.")
@@ -333,8 +334,8 @@ func (r reader) Collect(metrics chan<- prometheus.Metric) {
 		send(decidedDesc, float64(g.Refused), "refused")
 		send(decidedDesc, float64(g.DecidedAway), "away")
 		send(lateDesc, float64(g.Late))
-		send(tripDesc, g.RTT50.Seconds(), "0.5")
-		send(tripDesc, g.RTT99.Seconds(), "0.99")
+		send(tripDesc, g.RTT50.Seconds(), "50")
+		send(tripDesc, g.RTT99.Seconds(), "99")
 		send(pendingDesc, float64(g.Pending))
 		send(handedDesc, float64(g.HandedOver))
 		send(unreadableDesc, float64(g.Unreadable))
