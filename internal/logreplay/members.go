@@ -15,9 +15,9 @@ import (
 // A groupEstimate counts how many decisions of a replay would ask the store, if the requests came to several
 // members in turn. It is used by one goroutine.
 type groupEstimate struct {
-	store            policyfile.Store
-	members          int64
-	decisions, asked int64
+	store                policyfile.Store
+	members              int64
+	decisions, questions int64
 }
 
 // MaxMembers bounds Options.Members.
@@ -78,13 +78,13 @@ func (l *estimatingLimiter) Take(_ context.Context, now time.Time, takes []fairs
 		asks = asks || excess == 0 || l.used[i]+cost > lim.Allowed()-excess
 	}
 	if asks {
-		g.asked++
+		g.questions++
 	}
 	return nil
 }
 
 func (g *groupEstimate) report() *replay.Group {
-	return &replay.Group{Members: g.members, Decisions: g.decisions, Asked: g.asked}
+	return &replay.Group{Members: g.members, Decisions: g.decisions, Questions: g.questions}
 }
 
 // String describes the estimate in sentences.
@@ -93,6 +93,6 @@ func (g *groupEstimate) String() string {
 		return "no decision would ask the store"
 	}
 	return fmt.Sprintf("with %s, %s of %s decisions would wait for the store (%s), because a limit is small, near or exact",
-		prose.Plural(g.members, "member"), prose.Number(g.asked), prose.Number(g.decisions),
-		prose.Percent(g.asked, g.decisions))
+		prose.Plural(g.members, "member"), prose.Number(g.questions), prose.Number(g.decisions),
+		prose.Percent(g.questions, g.decisions))
 }

@@ -573,5 +573,5 @@ func (rec *recorder) addPeople(r *Report) {
 type Group struct {
 	Members   int64 `json:"members"`
 	Decisions int64 `json:"decisions"`
-	Asked     int64 `json:"asked"` // decisions that would wait for the store
+	Questions int64 `json:"questions"` // decisions that would wait for the store
 }

@@ -253,8 +253,9 @@ var (
 	tripDesc = describe(gauge, "fairshare_store_round_trip_seconds",
 		"How long requests waited for the store in the last minute: the median, and what 99 of 100 kept within.",
 		"percentile")
-	pendingDesc = describe(gauge, "fairshare_store_pending", "Counters with something that the store does not know yet.")
-	handedDesc  = describe(counter, "fairshare_store_handed_over_total",
+	pendingDesc = describe(gauge, "fairshare_store_pending",
+		"Counters with something that the store does not know yet.")
+	handedDesc = describe(counter, "fairshare_store_handed_over_total",
 		"Counts that were reported after the store was away.")
 	unreadableDesc = describe(counter, "fairshare_store_unreadable_total",
 		"States in the store that made no sense and were dropped.")
