@@ -55,7 +55,7 @@ var mayImport = map[string][]string{
 		"internal/console", "internal/dashboard",
 		"internal/cputime", "internal/traffic",
 		"internal/inbound", "internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions",
-		"internal/lockfile", "internal/setup", "internal/systemd", "policyfile", "redislimit",
+		"internal/lockfile", "internal/otlp", "internal/setup", "internal/systemd", "policyfile", "redislimit",
 		"internal/accesslog", "internal/watch"}, // of forward-auth
 	"internal/watch": {"httpguard", "internal/accesslog", "internal/journal", "internal/livepolicy",
 		"internal/replay",

@@ -101,9 +101,13 @@ type Serve struct {
 	Grace      time.Duration // for requests in progress when serve stops; 0 means DefaultGrace
 	Journal    Journal
 	AccessLog  *AccessLog // nil means none
-	Registry   Registry
-	Store      *Store    // nil means that each program counts for itself
-	Sessions   *Sessions // of bots without cookies; nil means that serve adds no sessions
+
+	// OpenTelemetry nil means that no request becomes a span.
+	OpenTelemetry *OpenTelemetry
+
+	Registry Registry
+	Store    *Store    // nil means that each program counts for itself
+	Sessions *Sessions // of bots without cookies; nil means that serve adds no sessions
 
 	ProxyProtocol   bool     // trusted peers send the PROXY protocol
 	KeepUnderscores bool     // headers with "_" in their names reach the upstream

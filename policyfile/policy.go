@@ -44,6 +44,7 @@ func topKeys() []key[File] {
 		{"abandon", func(r *reader, n *node, f *File) { f.Abandon = r.duration(n, "abandon", 0, 10*time.Minute) }},
 		{"journal", readJournal},
 		{"access_log", readAccessLog},
+		{"opentelemetry", readOpenTelemetry},
 		{"bounds", readBounds},
 		{"bots", readBots},
 		{"dns", readDNS},
@@ -370,6 +371,7 @@ func keyLocations() map[string]string {
 	add("share: {…}", []string{"capacity", "wait", "queue", "known_after", "weights"})
 	add("journal: {…}", names(journalKeys()))
 	add("access_log: {…}", names(accessLogKeys()))
+	add("opentelemetry: {…}", names(openTelemetryKeys()))
 	add("bounds: {…}", names(boundsKeys()))
 	add("bots: {…}", names(botsKeys()))
 	add("dns: {…}", []string{"server"})

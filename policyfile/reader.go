@@ -160,6 +160,7 @@ var synonyms = map[string]string{
 	"import": "use", "include": "use", "code": "status", "text": "body", "message": "body", "html": "body",
 	"location_header": "redirect",
 	"log":             "journal", "accesslog": "access_log",
+	"otel": "opentelemetry", "otlp": "opentelemetry", "tracing": "opentelemetry", "open_telemetry": "opentelemetry",
 	"logging": "journal", "filename": "file", "max_size": "max",
 	"rotate": "keep", "backups": "keep", "queries": "query",
 	"server_name": "hosts", "domains": "hosts", "vhosts": "hosts", "underscores_in_headers": "underscores",

@@ -28,10 +28,10 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 	if err := json.Unmarshal(Schema(), &schema); err != nil {
 		t.Fatal(err)
 	}
-	var clients, upstream, tls, journal, bounds, bots, dns, sessions, registry, owners object
+	var clients, upstream, tls, journal, bounds, bots, dns, sessions, registry, owners, telemetry object
 	for name, into := range map[string]*object{
 		"clients": &clients, "tls": &tls, "journal": &journal, "bounds": &bounds, "bots": &bots, "dns": &dns,
-		"sessions": &sessions, "registry": &registry, "asn": &owners,
+		"sessions": &sessions, "registry": &registry, "asn": &owners, "opentelemetry": &telemetry,
 	} {
 		if err := json.Unmarshal(schema.Properties[name], into); err != nil {
 			t.Fatal(err)
@@ -72,6 +72,7 @@ func TestSchemaKnowsTheKeysOfTheParser(t *testing.T) {
 		{"tls", names(tlsKeys()), tls},
 		{"journal", names(journalKeys()), journal},
 		{"bounds", names(boundsKeys()), bounds},
+		{"opentelemetry", names(openTelemetryKeys()), telemetry},
 		{"bots", names(botsKeys()), bots},
 		{"an agent of bots", names(botAgentKeys()), schema.Defs["botagent"]},
 		{"dns", names(dnsKeys()), dns},

@@ -67,6 +67,9 @@ func (f *File) Settings() []string {
 	if l := f.AccessLog; l != nil {
 		lines = append(lines, "access_log: "+l.description())
 	}
+	if o := f.OpenTelemetry; o != nil {
+		lines = append(lines, "opentelemetry: "+o.description())
+	}
 	return lines
 }
 

@@ -2,7 +2,6 @@ package policyfile
 
 import (
 	"fmt"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -326,11 +325,7 @@ func (r *reader) url(n *node, what string) string {
 // hasRemoteUpstream reports whether the upstream seems to be on another machine.
 func (r *reader) hasRemoteUpstream() bool {
 	u, err := url.Parse(r.file.Upstream)
-	if r.file.Upstream == "" || err != nil || strings.EqualFold(strings.TrimSuffix(u.Hostname(), "."), "localhost") {
-		return false
-	}
-	addr, err := netip.ParseAddr(u.Hostname())
-	return err != nil || !addr.Unmap().IsLoopback()
+	return r.file.Upstream != "" && err == nil && !isLocalHost(u.Hostname())
 }
 
 // warnUpstream warns when processes of this machine would be measured for an

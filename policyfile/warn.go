@@ -36,6 +36,7 @@ func (r *reader) warnings() {
 	r.warnAbandon()
 	r.warnSources()
 	r.warnDNS()
+	r.warnOpenTelemetry()
 	r.warnAgents()
 	r.warnSessions()
 	r.warnUpstream()

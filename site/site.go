@@ -327,6 +327,7 @@ func withoutEffect(file *policyfile.File) (names []string) {
 		{"grace", file.Grace != 0},
 		{"journal", file.Journal.File != ""},
 		{"access_log", file.AccessLog != nil},
+		{"opentelemetry", file.OpenTelemetry != nil},
 		{"proxy_protocol", file.ProxyProtocol},
 		{"underscores", file.KeepUnderscores},
 		{"keep_headers", file.KeepHeaders != nil},

@@ -217,6 +217,19 @@ func (a *Access) target(query bool) string {
 	return scheme + rest[at:]
 }
 
+// Path returns the path of the target as it is logged: without query, scheme and host.
+func (a *Access) Path() string {
+	path := a.target(false)
+	if _, rest, absolute := strings.Cut(path, "://"); absolute && path[0] != '/' {
+		at := strings.IndexByte(rest, '/')
+		if at < 0 {
+			return "/"
+		}
+		path = rest[at:]
+	}
+	return path[:min(len(path), maxTarget)]
+}
+
 // appendCombined appends a line of the combined format, with more fields at its end.
 func (a *Access) appendCombined(b []byte, query bool) []byte {
 	if a.Client.IsValid() {

@@ -261,3 +261,16 @@ func BenchmarkAccessLog(b *testing.B) {
 		l.Add(&a)
 	}
 }
+
+func TestPathHasNoQueryAndNoHost(t *testing.T) {
+	for target, want := range map[string]string{
+		"/a?token=x": "/a", "/a#b?c": "/a", "/": "/", "*": "*", "": "", "http://me:secret@h.example/x/y?z": "/x/y",
+		"http://h.example": "/", "http://h.example?x=/y": "/", "/go/http://h.example/x": "/go/http://h.example/x",
+		"me:secret@h.example:443":       "h.example:443",
+		"/" + strings.Repeat("a", 9999): "/" + strings.Repeat("a", maxTarget-1),
+	} {
+		if got := (&Access{Target: target}).Path(); got != want {
+			t.Errorf("%.60q: %.60q, want %.60q", target, got, want)
+		}
+	}
+}

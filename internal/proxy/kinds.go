@@ -35,6 +35,8 @@ const (
 var kinds = map[string]kind{
 	"User-Agent":     ownName,
 	"Content-Length": ownName,
+	"Traceparent":    ownName, // serve sets it
+	"Tracestate":     ownName,
 
 	"Connection":          hopByHop,
 	"Proxy-Connection":    hopByHop,

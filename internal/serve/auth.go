@@ -133,7 +133,7 @@ func (a *authServer) close() {
 
 // forwardAuth returns the handler of questions.
 func (s *server) forwardAuth() http.Handler {
-	return httpguard.ForwardAuth(s.guard, httpguard.ForwardAuthOptions{
+	return s.traced(httpguard.ForwardAuth(s.guard, httpguard.ForwardAuthOptions{
 		Trusts:       func(peer string) bool { return s.runtime.Load().Clients.TrustsPeer(peer) },
 		Settlements:  s.settler.requests(),
 		ClientHeader: func() string { return http.CanonicalHeaderKey(s.runtime.Load().Clients.Header()) },
@@ -142,7 +142,7 @@ func (s *server) forwardAuth() http.Handler {
 				s.log.Printf("error: %v%s", err, more)
 			}
 		},
-	})
+	}))
 }
 
 // wrongEvery is how often an error in the configuration of the server in front is written.

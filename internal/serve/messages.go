@@ -92,6 +92,9 @@ func (s *server) introduce() {
 	if rt.File.AccessLog != nil {
 		print("access_log: %s", rt.accessTarget())
 	}
+	if rt.File.OpenTelemetry != nil {
+		print("opentelemetry: %s", rt.tracingTarget())
+	}
 	for _, warning := range s.warnings(rt) {
 		print("warning: %s", warning)
 	}

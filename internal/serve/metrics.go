@@ -42,7 +42,11 @@ type figures struct {
 	livepolicy.Figures
 	upstreams    []proxy.PoolState
 	certificates []certificateState
+	spans        *spanFigures // nil: no request becomes a span
 }
+
+// spanFigures count spans since the start.
+type spanFigures struct{ exported, dropped int64 }
 
 // A certificateState says until when a certificate is valid.
 type certificateState struct {
@@ -183,6 +187,10 @@ func (s *server) figures() figures {
 	for _, certs := range s.allCertificates() {
 		f.certificates = append(f.certificates, certificateState{certs.certFile, certs.until()})
 	}
+	if s.tracing.Load() != nil {
+		f.spans = new(spanFigures)
+		f.spans.exported, f.spans.dropped = s.spans.Counts()
+	}
 	if s.acme != nil {
 		for host, until := range s.acme.Ends() {
 			f.certificates = append(f.certificates, certificateState{host, until})
@@ -259,13 +267,16 @@ var (
 		"Counts that were reported after the store was away.")
 	unreadableDesc = describe(counter, "fairshare_store_unreadable_total",
 		"States in the store that made no sense and were dropped.")
+
+	spansDesc = describe(counter, "fairshare_spans_total",
+		"Spans that the OpenTelemetry collector has accepted, or that were dropped.", "result")
 )
 
 func (r reader) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []description{capacityDesc, inProgressDesc, waitingDesc, longestDesc, turnsDesc, waitedDesc,
 		upDesc, busyDesc, expiryDesc, bansDesc, attackDesc, tableDesc, liveDesc, lostDesc, neededDesc, slotsDesc,
 		queuedDesc, droppedDesc, errorsDesc, failingDesc, membersDesc, awayDesc, decidedDesc, lateDesc, tripDesc,
-		pendingDesc, handedDesc, unreadableDesc} {
+		pendingDesc, handedDesc, unreadableDesc, spansDesc} {
 		descs <- d.Desc
 	}
 }
@@ -316,6 +327,10 @@ func (r reader) Collect(metrics chan<- prometheus.Metric) {
 	send(lostDesc, float64(f.Limiter.Lost))
 	send(neededDesc, float64(f.Limiter.Needed))
 	send(slotsDesc, float64(f.Limiter.InProgress))
+	if s := f.spans; s != nil {
+		send(spansDesc, float64(s.exported), "exported")
+		send(spansDesc, float64(s.dropped), "dropped")
+	}
 	if g := f.Registry; g != nil {
 		send(queuedDesc, float64(g.DirtyClients), "clients")
 		send(queuedDesc, float64(g.DirtyStories), "refusals")

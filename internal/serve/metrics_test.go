@@ -25,7 +25,7 @@ func allFigures(stats *share.Stats) figures {
 		Group: new(redislimit.Status)},
 		upstreams: []proxy.PoolState{{Site: "shop",
 			Upstreams: []proxy.UpstreamState{{URL: "http://a", Checked: true}}}},
-		certificates: []certificateState{{name: "shop.example.org"}}}
+		certificates: []certificateState{{name: "shop.example.org"}}, spans: new(spanFigures)}
 }
 
 // twoSites returns the runtime of a policy with the sites www and shop.

@@ -113,6 +113,9 @@ func (s *server) tryChanges(ctx context.Context, c *console.Reload, w io.Writer)
 	if err := checkItself(s.inbound.Addr(), next); err != nil {
 		return err
 	}
+	if _, err := newTracing(file); err != nil {
+		return err
+	}
 	if file.TLS != nil {
 		if _, err := s.prepareTLS(file); err != nil {
 			return err
@@ -232,12 +235,17 @@ func (s *server) prepareReload(next *runtime) error {
 			return err
 		}
 	}
+	tracing, err := newTracing(next.File)
+	if err != nil {
+		return err
+	}
 	if err := livepolicy.ReplaceJournal(s.journal, next.File); err != nil {
 		return err
 	}
 	if err := livepolicy.ReplaceAccessLog(s.access, next.File); err != nil {
 		return err
 	}
+	s.useTracing(tracing)
 	useTLS()
 	return nil
 }
@@ -271,6 +279,7 @@ func changes(old, now *runtime) (lines []string) {
 	compare("share", old.sharing(), now.sharing())
 	compare("journal", old.journalTarget(), now.journalTarget())
 	compare("access_log", old.accessTarget(), now.accessTarget())
+	compare("opentelemetry", old.tracingTarget(), now.tracingTarget())
 	return lines
 }
 

@@ -205,10 +205,17 @@ func (s *server) guardOptions(rt *runtime) httpguard.Options {
 		HandlerReportsCPU: metric(&rt.File.UpstreamCPU) != "",
 		Refused:           s.writeRefusal,
 	}
-	if rt.File.AccessLog != nil {
+	if logs := rt.File.AccessLog != nil; logs || rt.File.OpenTelemetry != nil {
 		base.Answered = func(a *httpguard.Access) {
+			span := spanOf(a.HTTP)
+			if !logs && span == nil {
+				return
+			}
 			entry := s.policy.AccessEntry(a)
 			s.access.Add(&entry)
+			if span != nil {
+				s.spans.Add(span.finish(a, &entry, logs))
+			}
 		}
 	}
 	if m := s.metrics; m != nil {

@@ -26,6 +26,7 @@ import (
 	"fairshare/internal/inbound"
 	"fairshare/internal/journal"
 	"fairshare/internal/livepolicy"
+	"fairshare/internal/otlp"
 	"fairshare/internal/proxy"
 	"fairshare/internal/sessions"
 	"fairshare/internal/setup"
@@ -89,6 +90,8 @@ type server struct {
 	policy  *livepolicy.Policy
 	journal *journal.Journal
 	access  *journal.AccessLog
+	spans   *otlp.Exporter
+	tracing atomic.Pointer[tracing]    // nil: no request becomes a span
 	log     *log.Logger                // writes to the journal
 	logger  atomic.Pointer[log.Logger] // log, once it exists
 	manager *systemd.Notifier
@@ -122,7 +125,7 @@ type server struct {
 // newServer builds a server and starts to listen, but answers no request yet.
 func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *server, err error) {
 	s := &server{options: opts, changedProxies: make(chan string, 1),
-		reloads: make(chan reloadCall)}
+		reloads: make(chan reloadCall), spans: otlp.New()}
 	s.manager = systemd.NewNotifier(s.logLine)
 	var cleanup cleanups
 	defer func() {
@@ -155,6 +158,12 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 		return nil, err
 	}
 	cleanup.add(s.closeAccessLog)
+	tracing, err := newTracing(file)
+	if err != nil {
+		return nil, err
+	}
+	s.useTracing(tracing)
+	cleanup.add(s.closeSpans)
 	// Only now: a second server by mistake ends before it touches the state folder.
 	if err := s.policy.OpenState(ctx); err != nil {
 		return nil, err
@@ -251,7 +260,7 @@ func (s *server) configureHTTP(file *policyfile.File) {
 		s.http.Handler = s.forwardAuth()
 		s.boundHTTP(&s.http, file, authHeaderBytes)
 	} else {
-		s.http.Handler = s.guard
+		s.http.Handler = s.traced(s.guard)
 		s.boundHTTP(&s.http, file, 0)
 	}
 	s.http.Protocols.SetHTTP2(true)
@@ -352,6 +361,7 @@ func (s *server) serve(ctx context.Context) error {
 		case <-minute.C:
 			s.printLines(s.policy.MinuteReport(ctx))
 			s.reportLostLines(s.access.Lost())
+			s.reportLostSpans()
 			s.warnOfCertificate(time.Now())
 		case <-provisional: // the operator should know of the proxy before a minute has passed
 			s.printLines(s.policy.ProxyReport())
@@ -457,6 +467,7 @@ func (s *server) close() {
 	s.settler.close()
 	s.proxy.Close()
 	s.policy.Close()
+	s.closeSpans()
 	s.closeAccessLog()
 	s.journal.Close()
 }
