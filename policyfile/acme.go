@@ -121,10 +121,14 @@ func (r *reader) checkACME(got *reading) {
 	}
 }
 
-// description says what serve does for certificates.
-func (t *TLS) description(hosts []string) string {
-	what := fmt.Sprintf("serve asks %s for a certificate for each of %s, by TLS-ALPN-01 on port 443, and renews it",
-		t.ACME.Directory, list(hosts))
+// description says what serve does for certificates. With http, the CA can check names without TLS too.
+func (t *TLS) description(hosts []string, http bool) string {
+	how := "by TLS-ALPN-01 on port 443"
+	if http {
+		how += ", or else by HTTP-01 on port 80"
+	}
+	what := fmt.Sprintf("serve asks %s for a certificate for each of %s, %s, and renews it",
+		t.ACME.Directory, list(hosts), how)
 	if t.Cert != "" {
 		what += fmt.Sprintf("; names that %s contains get that certificate", t.Cert)
 	}

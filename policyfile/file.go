@@ -92,8 +92,10 @@ type File struct {
 // rules decide.
 type Serve struct {
 	Listen string // an address or a socket; "" if not set
-	TLS    *TLS   // nil means plain HTTP
-	H2C    bool   // HTTP/2 without TLS, by prior knowledge
+	// ListenHTTP is the address of a listener without TLS that redirects to https; "" means none.
+	ListenHTTP string
+	TLS        *TLS // nil means plain HTTP
+	H2C        bool // HTTP/2 without TLS, by prior knowledge
 
 	NoFastLane bool     // net/http serves all requests
 	Hosts      []string // in lower case, some begin with "*.", IPv6 in brackets; nil means any host

@@ -18,7 +18,8 @@ import (
 // topKeys are the keys of a policy file.
 func topKeys() []key[File] {
 	return []key[File]{
-		{"listen", func(r *reader, n *node, f *File) { f.Listen = r.listen(n) }},
+		{"listen", func(r *reader, n *node, f *File) { f.Listen = r.listen(n, "listen", "127.0.0.1:8080") }},
+		{"listen_http", func(r *reader, n *node, f *File) { f.ListenHTTP = r.listen(n, "listen_http", ":80") }},
 		{"upstream", readUpstream},
 		{"tls", readTLS},
 		{"contact", func(r *reader, n *node, f *File) { f.Contact = r.line(n, "contact") }},
@@ -127,6 +128,7 @@ func (r *reader) policy(root *node) {
 	r.file.cores = r.cores()
 	r.checkSites(got)
 	r.checkACME(got)
+	r.checkListenHTTP(got)
 	r.checkSiteLimits()
 	r.checkOwners()
 	r.checkBrowsers()
@@ -159,28 +161,28 @@ func (r *reader) line(n *node, what string) string {
 	return ""
 }
 
-// listen reads the address on which serve listens.
-func (r *reader) listen(n *node) string {
-	s := r.line(n, "listen")
+// listen reads an address on which serve listens, the value of a key.
+func (r *reader) listen(n *node, key, example string) string {
+	s := r.line(n, key)
 	if s == "" || strings.HasPrefix(s, "unix:") {
 		return s
 	}
-	hint := "listen: 127.0.0.1:8080"
+	hint := key + ": " + example
 	switch {
 	case plainDigits(s):
 		hint = fmt.Sprintf(":%s listens on every address of this machine, 127.0.0.1:%s only on this machine",
 			shorten(s), shorten(s))
 	case strings.Contains(s, "://"):
 		_, rest, _ := strings.Cut(s, "://")
-		hint = "listen: " + strings.TrimRight(rest, "/")
+		hint = key + ": " + strings.TrimRight(rest, "/")
 	}
 	_, port, err := net.SplitHostPort(s)
 	if err != nil {
-		r.fault(n, hint, "listen: an address with a port is needed, not %s", quote(s))
+		r.fault(n, hint, "%s: an address with a port is needed, not %s", key, quote(s))
 		return ""
 	}
 	if p, err := strconv.Atoi(port); !plainDigits(port) || err != nil || p > 65535 {
-		r.fault(n, hint, "listen: %s is not a port", quote(port))
+		r.fault(n, hint, "%s: %s is not a port", key, quote(port))
 		return ""
 	}
 	return s

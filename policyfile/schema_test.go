@@ -156,7 +156,7 @@ func (n *node) typed() any {
 // name, bounds of durations and sizes, regexps, bans by some keys.
 var unseen = []string{"latin1", "default_twice", "documents", "ended", "listed_nowhere", "asn_nowhere", "files",
 	"files_key", "access_log_same", "visitors_never", "when_busy_share_none", "fleet_bans",
-	"acme", "acme_no_hosts"}
+	"acme", "acme_no_hosts", "listen_http", "listen_http_any"}
 
 func TestSchemaAcceptsGoodFilesAndRejectsBadOnes(t *testing.T) {
 	compiler := jsonschema.NewCompiler()

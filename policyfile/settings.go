@@ -24,7 +24,11 @@ func (f *File) Settings() []string {
 		lines = append(lines, "store: "+f.storeDescription())
 	}
 	if f.TLS != nil && f.TLS.ACME != nil {
-		lines = append(lines, "tls: "+f.TLS.description(f.CertificateHosts()))
+		lines = append(lines, "tls: "+f.TLS.description(f.CertificateHosts(), f.ListenHTTP != ""))
+	}
+	if f.ListenHTTP != "" {
+		lines = append(lines, fmt.Sprintf("listen_http: serve redirects requests to %s for %s to https, and answers "+
+			"421 for other hosts; no rule counts them.", f.ListenHTTP, list(f.RedirectHosts())))
 	}
 	if sentence := f.cpuSentence(); sentence != "" {
 		lines = append(lines, "upstream: "+sentence)

@@ -1,5 +1,5 @@
 // Package acmecerts obtains certificates from a CA by ACME (RFC 8555), with the
-// challenge TLS-ALPN-01, and renews them. Clients trigger nothing: a handshake only
+// challenges TLS-ALPN-01 and HTTP-01, and renews them. Clients trigger nothing: a handshake only
 // gets what is there already.
 package acmecerts
 
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,11 +48,13 @@ type Config struct {
 	Roots     string // a PEM file with the roots that sign the CA's own certificate; "" means the system's
 	Folder    string // for the account's key and certificates of all CAs; processes may share it
 	Hosts     []string
+	HTTP      bool // the CA may also check names by HTTP-01: requests reach Token
 }
 
 // same reports whether certificates of one configuration suit the other.
 func (c *Config) same(d *Config) bool {
-	return c.Directory == d.Directory && c.Email == d.Email && c.Roots == d.Roots && c.Folder == d.Folder
+	return c.Directory == d.Directory && c.Email == d.Email && c.Roots == d.Roots && c.Folder == d.Folder &&
+		c.HTTP == d.HTTP
 }
 
 // folder returns the folder of one CA: certificates of a test CA must not be served
@@ -161,7 +164,7 @@ func (s *Set) use(c Config, roots *x509.CertPool) {
 // renewManager replaces the manager: after a failure, a manager remembers it for a
 // minute.
 func (h *host) renewManager(c *Config) {
-	h.manager.Store(&autocert.Manager{
+	manager := &autocert.Manager{
 		Prompt:     autocert.AcceptTOS,
 		Cache:      autocert.DirCache(c.folder()),
 		HostPolicy: func(_ context.Context, name string) error { return h.accept(name) },
@@ -170,7 +173,11 @@ func (h *host) renewManager(c *Config) {
 			DirectoryURL: c.Directory, UserAgent: "fairshare",
 			HTTPClient: &http.Client{Transport: h.ca, Timeout: askTimeout},
 		},
-	})
+	}
+	if c.HTTP {
+		manager.HTTPHandler(nil) // from now on the manager also tries HTTP-01
+	}
+	h.manager.Store(manager)
 }
 
 func (h *host) accept(name string) error {
@@ -229,6 +236,52 @@ func (s *Set) Challenge(hello *tls.ClientHelloInfo) *tls.Config {
 		NextProtos:     []string{acme.ALPNProto},
 		GetCertificate: h.manager.Load().GetCertificate,
 	}
+}
+
+// challengePath begins the paths of HTTP-01.
+const challengePath = "/.well-known/acme-challenge/"
+
+// Token returns the answer to a request by which the CA checks a host by HTTP-01; nil for all other requests.
+// host has no port.
+func (s *Set) Token(host, path string) []byte {
+	token, found := strings.CutPrefix(path, challengePath)
+	h := s.host(host)
+	if !found || h == nil || !s.current.Load().config.HTTP || len(token) > maxToken || !isToken(token) {
+		return nil
+	}
+	var got tokenAnswer
+	h.manager.Load().HTTPHandler(nil).ServeHTTP(&got, &http.Request{Host: h.name, URL: &url.URL{Path: path}})
+	if got.failed {
+		return nil
+	}
+	return got.body
+}
+
+// maxToken bounds the length of a token: those of CAs have some 43 bytes.
+const maxToken = 200
+
+// isToken reports whether a text has only the characters of base64url (RFC 8555 §8.3).
+func isToken(s string) bool {
+	for _, c := range []byte(s) {
+		if c != '-' && c != '_' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// A tokenAnswer holds what a manager answers. The texts of errors are not for clients.
+type tokenAnswer struct {
+	body   []byte
+	failed bool
+}
+
+func (a *tokenAnswer) Header() http.Header { return http.Header{} }
+func (a *tokenAnswer) WriteHeader(int)     { a.failed = true } // called for errors only
+
+func (a *tokenAnswer) Write(b []byte) (int, error) {
+	a.body = append(a.body, b...)
+	return len(b), nil
 }
 
 func (s *Set) host(name string) *host {

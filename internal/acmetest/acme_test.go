@@ -65,8 +65,14 @@ type authority struct {
 	away     atomic.Bool
 }
 
-// newAuthority returns a CA that checks names on a port.
+// newAuthority returns a CA that checks names by TLS-ALPN-01 on a port.
 func newAuthority(t *testing.T, port int, life time.Duration) *authority {
+	t.Helper()
+	return newAuthorityAt(t, 1, port, life)
+}
+
+// newAuthorityAt returns a CA that checks names by HTTP-01 and TLS-ALPN-01 on a port each.
+func newAuthorityAt(t *testing.T, httpPort, port int, life time.Duration) *authority {
 	t.Helper()
 	resolver, err := net.Listen("tcp", "127.0.0.1:0") // pebble asks by TCP
 	if err != nil {
@@ -87,7 +93,7 @@ func newAuthority(t *testing.T, port int, life time.Duration) *authority {
 	store := db.NewMemoryStore()
 	issuer := ca.New(quiet, store, "", "ecdsa", 0, 1,
 		map[string]ca.Profile{"default": {ValidityPeriod: uint64(life / time.Second)}})
-	checks := va.New(quiet, 1, port, false, resolver.Addr().String(), store)
+	checks := va.New(quiet, httpPort, port, false, resolver.Addr().String(), store)
 	front := wfe.New(quiet, store, checks, issuer, []string{"ca.test"}, false, false, 1, 1)
 	handler := front.Handler()
 	a := &authority{issuer: x509.NewCertPool()}
@@ -419,6 +425,19 @@ func TestOwnCertificateNextToACME(t *testing.T) {
 	}
 	if n := a.orders.Load(); n != 1 {
 		t.Errorf("%d orders, want 1", n)
+	}
+}
+
+// A CA that cannot check a name by TLS-ALPN-01 checks it by HTTP-01.
+func TestCertificateByHTTP(t *testing.T) {
+	port, plain, dir := freePort(t), freePort(t), t.TempDir()
+	a := newAuthorityAt(t, plain, freePort(t), 90*24*time.Hour)
+	policy := filepath.Join(dir, "policy.yaml")
+	write(t, policy, fmt.Sprintf("listen_http: 127.0.0.1:%d\n", plain)+a.policy(newSite(t), "", "one.example.test"))
+	p := a.start(t, port, policy, filepath.Join(dir, "state"))
+	p.await(t, "certificate of one.example.test: obtained")
+	if text, err := p.client("one.example.test")(); err != nil || text != "site one.example.test" {
+		t.Errorf("%q %v", text, err)
 	}
 }
 

@@ -139,7 +139,7 @@ func (s *server) ready() error {
 	switch {
 	case s.stopping.Load():
 		return errors.New("stopping")
-	case s.inbound == nil || !s.inbound.Accepts() || !s.auth.accepts():
+	case s.inbound == nil || !s.inbound.Accepts() || !s.auth.accepts() || !s.plain.accepts():
 		return errors.New("no connection is accepted")
 	}
 	return nil

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 
 	"fairshare/httpguard"
 	"fairshare/internal/cli"
-	"fairshare/internal/inbound"
 	"fairshare/internal/prose"
 	"fairshare/internal/setup"
 	"fairshare/policyfile"
@@ -54,17 +52,10 @@ func (f *Flags) useForAuth(file *policyfile.File, w io.Writer) error {
 		file.TrustedProxies = []string{"loopback", "unix"}
 	}
 	if f.Auth {
-		file.Share, file.ProxyProtocol = nil, false
+		file.Share, file.ProxyProtocol, file.ListenHTTP = nil, false, ""
 		file.UpstreamCPU, file.UpstreamCost = policyfile.UpstreamCPU{}, policyfile.UpstreamCost{}
 	}
 	return nil
-}
-
-// An authServer answers the questions of another server at an address of its own, while serve
-// passes on the requests that come to it. A nil authServer does nothing.
-type authServer struct {
-	inbound *inbound.Listener
-	http    http.Server
 }
 
 // openAuth listens for questions, if --auth has an address.
@@ -80,55 +71,8 @@ func (s *server) openAuth(rt *runtime) error {
 		listener.Close()
 		return err
 	}
-	a := &authServer{inbound: inbound.New(listener, s.authInboundConfig(rt))}
-	a.http.Handler = s.forwardAuth()
-	s.boundHTTP(&a.http, rt.File, authHeaderBytes)
-	a.inbound.Attach(&a.http)
-	s.auth = a
+	s.auth = s.newSideServer("--auth", listener, rt, s.forwardAuth(), authHeaderBytes)
 	return nil
-}
-
-// authInboundConfig returns the bounds of connections for questions: a quarter of those for
-// clients, because a server in front uses a few connections for many requests.
-func (s *server) authInboundConfig(rt *runtime) inbound.Config {
-	config := s.inboundConfig(rt).Filled()
-	config.Connections = max(1, config.Connections/4)
-	return config
-}
-
-// start answers questions until the server is drained or closed. An error is sent to stopped.
-func (a *authServer) start(stopped chan<- error) {
-	if a == nil {
-		return
-	}
-	go func() {
-		if err := a.http.Serve(a.inbound); !errors.Is(err, http.ErrServerClosed) {
-			stopped <- fmt.Errorf("--auth: %w", err)
-		}
-	}()
-}
-
-func (a *authServer) replace(config func() inbound.Config) {
-	if a != nil {
-		a.inbound.Replace(config())
-	}
-}
-
-func (a *authServer) accepts() bool { return a == nil || a.inbound.Accepts() }
-
-// drain lets questions in progress end, until ctx ends.
-func (a *authServer) drain(ctx context.Context) {
-	if a != nil {
-		a.inbound.Drain(ctx)
-		a.http.Shutdown(ctx)
-	}
-}
-
-func (a *authServer) close() {
-	if a != nil {
-		a.http.Close()
-		a.inbound.Close()
-	}
 }
 
 // forwardAuth returns the handler of questions.

@@ -49,6 +49,9 @@ func (s *server) introduce() {
 	if s.options.answersQuestions() {
 		s.introduceAuth(print)
 	}
+	if s.plain != nil {
+		print("listen_http: %s redirects to https", addressText(s.plain.inbound.Addr(), false))
+	}
 	if s.inbound.IsShared() {
 		print("listens on the socket that systemd handed over; listen and --listen have no effect")
 	}

@@ -13,7 +13,6 @@ import (
 
 	"fairshare/internal/cli"
 	"fairshare/internal/console"
-	"fairshare/internal/inbound"
 	"fairshare/internal/livepolicy"
 	"fairshare/internal/prose"
 	"fairshare/internal/setup"
@@ -200,7 +199,9 @@ func (s *server) tryReload(ctx context.Context, by string) error {
 		if s.lane != nil {
 			s.lane.Use(!file.NoFastLane)
 		}
-		s.auth.replace(func() inbound.Config { return s.authInboundConfig(next) })
+		for _, side := range []*sideServer{s.auth, s.plain} {
+			side.replace(s.sideInboundConfig(next))
+		}
 		s.proxy.Replace(s.proxyConfig(next))
 		s.sessions.Replace(livepolicy.SessionsConfig(file))
 		s.guard.Replace(next.Guard, s.guardOptions(next))
@@ -223,8 +224,8 @@ func (s *server) prepareReload(next *runtime) error {
 	if err := checkItself(s.inbound.Addr(), next); err != nil {
 		return err
 	}
-	if s.auth != nil {
-		if err := checkItself(s.auth.inbound.Addr(), next); err != nil {
+	for _, side := range []*sideServer{s.auth, s.plain} {
+		if err := side.checkItself(next); err != nil {
 			return err
 		}
 	}
@@ -288,6 +289,9 @@ func changes(old, now *runtime) (lines []string) {
 func keepUntilRestart(old, file *policyfile.File) (names []string) {
 	if file.Listen != old.Listen {
 		names, file.Listen = append(names, "listen"), old.Listen
+	}
+	if file.ListenHTTP != old.ListenHTTP {
+		names, file.ListenHTTP = append(names, "listen_http"), old.ListenHTTP
 	}
 	if file.Memory != old.Memory {
 		names, file.Memory = append(names, "clients.memory"), old.Memory

@@ -26,7 +26,9 @@ type runtime struct {
 	upstream *url.URL // nil with sites
 	sites    []proxy.Pool
 	table    *fairshare.Sites // nil without sites
-	meter    *meter           // nil: CPU time is reported by the upstream, or not measured
+	// redirects reports whether requests without TLS for a host are redirected to https.
+	redirects func(host string) bool
+	meter     *meter // nil: CPU time is reported by the upstream, or not measured
 }
 
 // newRuntime opens what a new version of the policy file names. The caller uses
@@ -49,7 +51,8 @@ func (s *server) newRuntime(ctx context.Context, file *policyfile.File) (*runtim
 }
 
 func newRuntime(policy *livepolicy.Runtime, upstream *url.URL, sites []proxy.Pool, meter *meter) *runtime {
-	rt := &runtime{Runtime: policy, upstream: upstream, sites: sites, meter: meter}
+	rt := &runtime{Runtime: policy, upstream: upstream, sites: sites, meter: meter,
+		redirects: proxy.HostTest(policy.File.RedirectHosts())}
 	rt.table, _ = fairshare.NewSites(policy.File.Policy.Sites) // the policy was checked
 	return rt
 }

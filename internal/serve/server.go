@@ -106,7 +106,8 @@ type server struct {
 
 	metrics  *metrics         // nil without admin
 	console  *console.Console // likewise
-	auth     *authServer      // nil: nobody asks, or http answers questions only
+	auth     *sideServer      // nil: nobody asks, or http answers questions only
+	plain    *sideServer      // redirects to https; nil: none
 	admin    *admin.Server    // nil: none
 	private  *admin.Server    // at the socket in the state folder; nil: none
 	serving  sync.WaitGroup   // of private
@@ -187,6 +188,10 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 	}
 	cleanup.add(s.settler.close)
 	if err := s.openAuth(rt); err != nil {
+		return nil, err
+	}
+	cleanup.add(s.auth.close)
+	if err := s.openRedirect(rt); err != nil {
 		return nil, err
 	}
 	s.configureHTTP(file)
@@ -296,8 +301,9 @@ func (s *server) serve(ctx context.Context) error {
 		s.runtime.Load().meter.end(nil) // what it reports last is stored too
 		s.policy.Stop()
 	}()
-	stopped := make(chan error, 2)
+	stopped := make(chan error, 3)
 	s.auth.start(stopped)
+	s.plain.start(stopped)
 	go func() {
 		if s.http.TLSConfig != nil {
 			stopped <- s.http.ServeTLS(s.listener, "", "")
@@ -351,7 +357,7 @@ func (s *server) serve(ctx context.Context) error {
 			s.printf("listen: %v", err)
 			return cli.ErrReported
 		case <-beats:
-			if s.inbound.Accepts() && s.auth.accepts() {
+			if s.inbound.Accepts() && s.auth.accepts() && s.plain.accepts() {
 				s.manager.Beat()
 			}
 		case <-frequent.C:
@@ -418,6 +424,7 @@ func (s *server) drain() error {
 	go func() {
 		var questions sync.WaitGroup
 		questions.Go(func() { s.auth.drain(ctx) })
+		questions.Go(func() { s.plain.drain(ctx) })
 		s.inbound.Drain(ctx)
 		questions.Wait()
 		s.policy.HandOver()
@@ -464,6 +471,7 @@ func (s *server) cutOff() {
 func (s *server) close() {
 	s.closeAdmin()
 	s.auth.close()
+	s.plain.close()
 	s.settler.close()
 	s.proxy.Close()
 	s.policy.Close()

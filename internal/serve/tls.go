@@ -50,7 +50,8 @@ func (s *server) prepareTLS(file *policyfile.File) (use func(), err error) {
 			return nil, err
 		}
 		config := acmecerts.Config{Directory: a.Directory, Email: a.Email, Folder: filepath.Join(folder, "acme"),
-			Hosts: slices.DeleteFunc(file.CertificateHosts(), certs.others.covers)}
+			Hosts: slices.DeleteFunc(file.CertificateHosts(), certs.others.covers),
+			HTTP:  file.ListenHTTP != ""}
 		if a.Roots != "" {
 			config.Roots = file.ResolvePath(a.Roots)
 		}
