@@ -27,7 +27,7 @@ func listenPrivate(path string) (_ net.Listener, err error) {
 	made := filepath.Join(making, "s")
 	switch {
 	case goruntime.GOOS == "windows": // the mode of a file protects nothing
-		return nil, cli.Hint(errors.New("Windows has no private sockets"), hint)
+		return nil, cli.Hint(errors.New("private sockets are not possible on Windows"), hint)
 	case max(len(path), len(made)) > longestSocket:
 		return nil, cli.Hint(fmt.Errorf("%s has more than %d bytes", path, longestSocket), hint)
 	}
