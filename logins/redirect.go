@@ -3,7 +3,6 @@ package logins
 import (
 	"bytes"
 	"encoding/base64"
-	mathbits "math/bits"
 	"net/url"
 	"path"
 	"strings"
@@ -26,11 +25,31 @@ var unproven = [classes]struct{ most, daily float64 }{{1e9, 1e9}, {1e9, 1e9}, {1
 
 // A field is one that names a page to be redirected to.
 type field struct {
-	Name       uint32 // keyed hash; 0: none
-	ClientBits uint64 // of clients that failed and were not redirected to the page: a bit of the hash of each
+	Name    uint32               // keyed hash; 0: none
+	Clients [fieldClients]uint32 // keyed hashes of clients that failed and were not redirected to the page; 0: none
 }
 
-func (f *field) isProven() bool { return mathbits.OnesCount64(f.ClientBits) >= fieldClients }
+func (f *field) isProven() bool { return f.Clients[fieldClients-1] != 0 }
+
+// add notes a client that failed and was not redirected to the page.
+func (f *field) add(client uint32) {
+	for i := range f.Clients {
+		if f.Clients[i] == 0 {
+			f.Clients[i] = client
+		}
+		if f.Clients[i] == client {
+			return
+		}
+	}
+}
+
+// count returns the number of these clients.
+func (f *field) count() (n int) {
+	for n < fieldClients && f.Clients[n] != 0 {
+		n++
+	}
+	return n
+}
 
 // A fieldReader calls found for each field that a client sent. It returns false if there may be more.
 type fieldReader func(found func(name, value string)) bool
@@ -225,7 +244,7 @@ func (w *Watcher) learnFields(a *Attempt, answer *Answer) {
 	if !answer.Live {
 		return
 	}
-	f, bit := a.form, uint64(1)<<(a.client.hash>>58)
+	f, client := a.form, uint32(max(a.client.hash>>32, 1))
 	seen := map[uint32]int{}
 	a.fieldsOf(answer)(func(name, _ string) { seen[w.fieldHash(name)]++ })
 	var own, to [maxPath]byte
@@ -245,15 +264,16 @@ func (w *Watcher) learnFields(a *Attempt, answer *Answer) {
 		for i := range f.fields {
 			l := &f.fields[i]
 			if l.Name == hash {
-				l.ClientBits |= bit
+				l.add(client)
 				return
 			}
-			if mathbits.OnesCount64(l.ClientBits) < mathbits.OnesCount64(least.ClientBits) {
+			if l.count() < least.count() {
 				least = l
 			}
 		}
 		if !least.isProven() {
-			*least = field{hash, bit}
+			*least = field{Name: hash}
+			least.add(client)
 		}
 	})
 }

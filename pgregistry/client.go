@@ -349,18 +349,21 @@ func (r *Registry) FirstSeen(ctx context.Context, seen func(client fairshare.Cli
 
 // Sums calls seen for each client that has sent a request, as FirstSeen does.
 func (r *Registry) Sums(ctx context.Context, seen func(*registry.ClientSum) bool) error {
-	return pages(ctx, r, "client, requests, refused, blocked, dry_run, cpu, took, bytes, errors, fleet",
+	return pages(ctx, r, "client, requests, refused, blocked, dry_run, cpu, took, bytes, errors, fleet, "+
+		"bot, state, last",
 		func(rows pgx.Rows, id *int64) (c registry.ClientSum, err error) {
 			var k key.Key
-			var cpu, took int64
+			var cpu, took, last int64
+			var state int16
 			s := &c.Spent
 			if err = rows.Scan(id, &k, &s.Requests, &s.Refused, &s.Blocked, &s.DryRun, &cpu, &took, &s.Bytes, &s.Errors,
-				&c.Fleet); err == nil {
+				&c.Fleet, &c.Bot, &state, &last); err == nil {
 				c.Client, err = key.Client(k)
 			}
 			if err == nil {
-				err = decodeAll(&c.Fleet)
+				err = decodeAll(&c.Fleet, &c.Bot)
 			}
+			c.State, c.Last = fairshare.BotState(state), time.Unix(0, last)
 			s.CPU, s.Time = time.Duration(cpu), time.Duration(took)
 			return c, err
 		}, seen)

@@ -288,7 +288,7 @@ func TestHijackedConnectionsAreBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	io.WriteString(client, "GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+	io.WriteString(client, "GET / HTTP/1.1\r\nHost: here\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 	c := <-taken
 	if !isBusy(in) || in.Open() != 1 {
 		t.Error("a hijacked connection is idle or missing")
