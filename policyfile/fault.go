@@ -91,8 +91,8 @@ func excerpt(source string, column int) string {
 	return "    " + string(line) + "\n    " + strings.Repeat(" ", at) + "^\n"
 }
 
-// userinfo matches the user name and password in a URL.
-var userinfo = regexp.MustCompile(`://[^/\s@]+@`)
+// userinfo matches the user name and password in a URL. A password may wrongly have a "/".
+var userinfo = regexp.MustCompile(`://[^\s"',{}]*@`)
 
 // printable makes s safe for terminals and logs. It replaces control characters,
 // invalid bytes, and user names and passwords in URLs, each character by one

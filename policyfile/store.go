@@ -124,7 +124,7 @@ func (r *reader) storeURL(n *node) string {
 		return ""
 	}
 	authority, _, _ := strings.Cut(rest, "/")
-	if at := strings.LastIndexByte(authority, '@'); at >= 0 && strings.Contains(authority[:at], ":") {
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 && strings.Contains(rest[:at], ":") {
 		r.fault(n, "password_file: store.password",
 			"store: the url has a password: everybody who reads the policy would see it")
 		return ""
@@ -161,6 +161,11 @@ func (r *reader) slack(n *node) float64 {
 		return f / 100
 	}
 	return 0
+}
+
+// Equal reports whether two stores, which may be nil, have the same settings.
+func (s *Store) Equal(other *Store) bool {
+	return s == other || s != nil && other != nil && *s == *other
 }
 
 // TheSlack returns the part of a limit that the programs may admit beyond it, 0 to 0.5.

@@ -74,7 +74,18 @@ func TestServersShareBansAndDecisions(t *testing.T) {
 		go io.Copy(io.Discard, p.lines)
 		return p
 	}
+	// A server that worked alone brings its decisions along when it joins.
+	alone := startServing(t, "-c", policy, "--state", states[0], "--upstream", site.URL)
+	runOperator(t, states[0], "ban", "203.0.113.7", "--reason", "before it joined")
+	runOperator(t, states[0], "allow", "203.0.113.8")
+	alone.Process.Kill()
+	alone.Wait()
 	a, b := serve(0), serve(1)
+	a.await(t, "203.0.113.7", 403)
+	b.await(t, "203.0.113.7", 403)
+	for range 60 {
+		b.await(t, "203.0.113.8", 200)
+	}
 
 	runOperator(t, states[0], "ban", "203.0.113.1", "--reason", "scraper")
 	a.await(t, "203.0.113.1", 403)

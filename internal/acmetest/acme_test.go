@@ -13,6 +13,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"math/big"
 	"net"
@@ -423,8 +424,15 @@ func TestOwnCertificateNextToACME(t *testing.T) {
 		}
 		conn.Close()
 	}
-	if n := a.orders.Load(); n != 1 {
-		t.Errorf("%d orders, want 1", n)
+	// The CA may turn an order down, for example because of an old nonce. Then it is sent again.
+	err = filepath.WalkDir(filepath.Join(dir, "state"), func(path string, _ fs.DirEntry, err error) error {
+		if strings.Contains(path, "example.test") {
+			t.Errorf("%s: a certificate was asked for a host that has one", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -228,7 +228,7 @@ func (c *fastConn) takeBuffer() {
 func (c *fastConn) tryRead(fd uintptr) bool {
 	c.takeBuffer()
 	for {
-		n, err := syscall.Read(int(fd), c.buffer[c.to:])
+		n, err := readSocket(fd, c.buffer[c.to:])
 		switch {
 		case err == syscall.EINTR:
 			continue

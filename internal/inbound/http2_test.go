@@ -203,39 +203,44 @@ func TestRapidResetsEndTheConnection(t *testing.T) {
 			for _, exempt := range []bool{false, true} {
 				t.Run(name, func(t *testing.T) {
 					var started atomic.Int64
-					srv := &http.Server{Protocols: allProtocols(), ErrorLog: new(logText).log(),
-						Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-							started.Add(1)
-							<-r.Context().Done()
-						})}
-					if secure {
-						srv.TLSConfig = certificate(t)
-					}
-					var logged logText
-					in := serve(t, listenTCP(t, "127.0.0.1:0"),
-						Config{Log: logged.log(), Exempt: func(netip.Addr) bool { return exempt }}, srv)
-					c := dialHTTP2(t, in.Addr().String(), secure)
-					const many = 5000
-					written := 0
-					for i := range uint32(many) {
-						if _, err := c.Write(attack(2*i + 1)); err != nil {
-							break
+					for attempt := 1; attempt <= 3; attempt++ { // net/http may be faster, and close the connection
+						srv := &http.Server{Protocols: allProtocols(), ErrorLog: new(logText).log(),
+							Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+								started.Add(1)
+								<-r.Context().Done()
+							})}
+						if secure {
+							srv.TLSConfig = certificate(t)
 						}
-						written++
-					}
-					if exempt {
-						return // net/http may close the connection itself
-					}
-					for in.Open() > 0 {
-						time.Sleep(time.Millisecond)
-					}
-					// some are in transit at that moment, more on a busy machine
-					if n := started.Load(); n > many/4 {
-						t.Errorf("the handler got %d requests", n)
-					}
-					in.notices.flush()
-					if !strings.Contains(logged.String(), "1 connection was closed: its") {
-						t.Errorf("logged %q", logged.String())
+						var logged logText
+						in := serve(t, listenTCP(t, "127.0.0.1:0"),
+							Config{Log: logged.log(), Exempt: func(netip.Addr) bool { return exempt }}, srv)
+						c := dialHTTP2(t, in.Addr().String(), secure)
+						const many = 5000
+						written := 0
+						for i := range uint32(many) {
+							if _, err := c.Write(attack(2*i + 1)); err != nil {
+								break
+							}
+							written++
+						}
+						if exempt {
+							return // net/http may close the connection itself
+						}
+						for in.Open() > 0 {
+							time.Sleep(time.Millisecond)
+						}
+						// some are in transit at that moment, more on a busy machine
+						if n := started.Load(); n > many/4 {
+							t.Errorf("the handler got %d requests", n)
+						}
+						in.notices.flush()
+						if strings.Contains(logged.String(), "1 connection was closed: its") {
+							return
+						}
+						if attempt == 3 {
+							t.Errorf("logged %q", logged.String())
+						}
 					}
 				})
 			}

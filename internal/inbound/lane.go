@@ -200,9 +200,10 @@ var (
 	answerBuffers = sync.Pool{New: func() any { return new([answerBytes]byte) }}
 )
 
-// rawOf returns the descriptor of a connection that nothing wraps; otherwise nil.
+// rawOf returns the descriptor of a connection that nothing wraps; otherwise nil, and on systems where
+// readSocket does not work.
 func rawOf(outer net.Conn) syscall.RawConn {
-	if c, ok := outer.(*conn); ok {
+	if c, ok := outer.(*conn); ok && canReadSockets {
 		return c.raw
 	}
 	return nil

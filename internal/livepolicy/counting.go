@@ -7,7 +7,6 @@ import (
 	"fairshare"
 	"fairshare/internal/setup"
 	"fairshare/memlimit"
-	"fairshare/policyfile"
 	"fairshare/redislimit"
 )
 
@@ -34,7 +33,7 @@ func (rt *Runtime) openLimiter(ctx context.Context, p *Policy, previous *Runtime
 	if err != nil {
 		return nil, err
 	}
-	if previous != nil && !sameStore(p.inGroup, rt.File.Store) {
+	if previous != nil && !p.inGroup.Equal(rt.File.Store) {
 		p.options.Log("warning: store: the change of the policy file takes effect at the next start")
 	}
 	if rt.Group == nil {
@@ -42,10 +41,6 @@ func (rt *Runtime) openLimiter(ctx context.Context, p *Policy, previous *Runtime
 	}
 	rt.Limiter = rt.Group.Local()
 	return rt.Group, nil
-}
-
-func sameStore(a, b *policyfile.Store) bool {
-	return a == b || a != nil && b != nil && *a == *b
 }
 
 // leaveTime bounds how long the end of a program waits to report to the store what is pending.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -87,6 +88,8 @@ func openGroup(ctx context.Context, local *store, remote sqlregistry.Remote, log
 		was, err := own.Remote(ctx)
 		if err == nil && was.URL == remote.URL && was.Schema == remote.Schema {
 			g.remote.Version = was.Version
+		} else if err == nil {
+			err = g.handIn(ctx, own)
 		}
 		if err == nil {
 			err = own.SetRemote(ctx, g.remote)
@@ -96,6 +99,49 @@ func openGroup(ctx context.Context, local *store, remote sqlregistry.Remote, log
 		}
 	}
 	return g, nil
+}
+
+// handIn puts the decisions and bans of a server that joins into the outbox. Without it they would be lost: what the
+// shared registry has replaces them.
+func (g *group) handIn(ctx context.Context, own *sqlregistry.Registry) error {
+	now := time.Now()
+	overrides, labels, err := own.Overrides(ctx)
+	if err != nil {
+		return err
+	}
+	var all []registry.Decision
+	for i := range overrides {
+		if o := &overrides[i]; o.Until.IsZero() || o.Until.After(now) {
+			all = append(all, registry.Decision{At: o.Since, Client: o.Client, Override: o})
+		}
+	}
+	for i := range labels {
+		all = append(all, registry.Decision{At: now, Client: labels[i].Client, Label: &labels[i].Name})
+	}
+	mode, err := own.AttackMode(ctx)
+	if err != nil {
+		return err
+	}
+	if mode.IsOn(now) {
+		all = append(all, registry.Decision{At: mode.Since, Attack: &mode})
+	}
+	for b, err := range own.Bans(ctx, now, false) {
+		if err != nil {
+			return err
+		}
+		all = append(all, registry.Decision{At: b.Began, Client: b.Client, Ban: &b})
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	for part := range slices.Chunk(all, atOnce) {
+		if _, err := own.Post(ctx, true, part...); err != nil {
+			return err
+		}
+	}
+	g.log(fmt.Sprintf("this server joins a shared registry: it hands over %s that it had",
+		prose.Counted(len(all), "decision or ban", "decisions and bans")))
+	return nil
 }
 
 // connection returns the shared registry, nil while it is away.

@@ -21,6 +21,7 @@ import (
 	"fairshare/httpguard"
 	"fairshare/internal/census"
 	"fairshare/internal/network"
+	"fairshare/internal/setup"
 	"fairshare/logins"
 	"fairshare/membans"
 	"fairshare/memlimit"
@@ -251,7 +252,16 @@ func (p *Policy) bansUnder(file *policyfile.File) (stay int64, suspended []Suspe
 }
 
 // Discard closes a prepared runtime that is not used.
-func (p *Policy) Discard(next *Runtime) { next.Bots.Close(p.Current().Bots) }
+func (p *Policy) Discard(next *Runtime) {
+	current := p.Current()
+	next.Bots.Close(current.Bots)
+	if next.Group != nil { // the group counts by the limits in force again
+		limits, digest := current.File.Policy.Limits(), setup.PolicyDigest(&current.File.Policy)
+		if _, err := current.Group.With(limits, digest); err != nil {
+			p.options.Log("warning: group: " + err.Error())
+		}
+	}
+}
 
 // Use puts a prepared runtime in force; replace hands it to the handlers.
 // Requests in progress keep the runtime that judged them.

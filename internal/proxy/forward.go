@@ -28,15 +28,16 @@ const (
 // An exchange is one request to the upstream and its answer. It is used once.
 type exchange struct {
 	*setup
-	proxy *Proxy
-	pool  *pool
-	up    *upstream // the last one that was tried
-	w     http.ResponseWriter
-	r     *http.Request   // the client's
-	ctx   context.Context // of the transport; nil: it is not used
-	trace httptrace.ClientTrace
-	call  *outbound.Call // nil: the transport is used
-	body  *body          // nil: none
+	proxy  *Proxy
+	pool   *pool
+	up     *upstream // the last one that was tried
+	w      http.ResponseWriter
+	r      *http.Request           // the client's
+	ctx    context.Context         // of the transport; nil: it is not used
+	cancel context.CancelCauseFunc // of ctx
+	trace  httptrace.ClientTrace
+	call   *outbound.Call // nil: the transport is used
+	body   *body          // nil: none
 
 	patience patience
 
@@ -203,7 +204,7 @@ func (q *exchange) request() *http.Request {
 	r := q.r
 	if q.ctx == nil {
 		ctx, cancel := context.WithCancelCause(context.Background())
-		q.patience.onCancel(cancel)
+		q.cancel = cancel
 		if r.ProtoAtLeast(1, 1) {
 			q.trace.Got1xxResponse = q.hint
 		}
@@ -212,6 +213,7 @@ func (q *exchange) request() *http.Request {
 		}
 		q.ctx = httptrace.WithClientTrace(ctx, &q.trace)
 	}
+	q.patience.onCancel(q.cancel) // also after a direct call to another upstream
 	out := r.WithContext(q.ctx)
 	u := &url.URL{Scheme: q.up.scheme, Host: q.up.url.Host}
 	if t := target(r); strings.HasPrefix(t, "//") {

@@ -52,7 +52,7 @@ func urlScheme(u *url.URL) string {
 
 func newUpstream(u *url.URL, timeout time.Duration) *upstream {
 	up := &upstream{url: u, scheme: urlScheme(u), timeout: timeout, transport: newTransport(u, timeout)}
-	if u.Scheme == "http" {
+	if u.Scheme == "http" && outbound.Supported {
 		up.direct = outbound.NewPool(outbound.Options{
 			Dial: func(ctx context.Context) (net.Conn, error) {
 				return up.transport.DialContext(ctx, "tcp", up.addr())

@@ -61,8 +61,8 @@ func (s *Server) Members(env *cli.Environment) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for _, m := range g.Members[1:] {
-		if m.Policy != g.Members[0].Policy {
+	for i := range g.Members {
+		if g.Members[i].Policy != g.Members[0].Policy {
 			env.Printf("\nMembers with different policies count only what both have: same rule, resource, per and by.")
 			break
 		}

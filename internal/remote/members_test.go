@@ -31,6 +31,8 @@ func TestMembersSaysHowTheStoreAnswers(t *testing.T) {
 			Divided: 2}, []string{"STORE     away since 2026-05-01 12:00:00 UTC: no route; this server admits 1/2 of each limit"}},
 		{"away and open", console.Group{Name: "shop", Members: members, Away: true, AwaySince: &since,
 			Reason: "no route", Divided: 1}, []string{"STORE     away since 2026-05-01 12:00:00 UTC: no route\n"}},
+		{"away since the start", console.Group{Name: "shop", Away: true, AwaySince: &since, Reason: "no route",
+			Divided: 1}, []string{"group     shop, 0 members", "STORE     away"}},
 		{"other policy", console.Group{Name: "shop", Members: []console.GroupMember{{ID: "a", Policy: "p", Self: true},
 			{ID: "b", Policy: "q"}}}, []string{"Members with different policies"}},
 	} {

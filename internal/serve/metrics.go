@@ -3,6 +3,7 @@ package serve
 import (
 	"net/http"
 	goruntime "runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -185,7 +186,10 @@ func (s *server) figures() figures {
 		f.upstreams = s.proxy.Pools()
 	}
 	for _, certs := range s.allCertificates() {
-		f.certificates = append(f.certificates, certificateState{certs.certFile, certs.until()})
+		same := func(c certificateState) bool { return c.name == certs.certFile }
+		if !slices.ContainsFunc(f.certificates, same) { // the admin listener or a site may have the same one
+			f.certificates = append(f.certificates, certificateState{certs.certFile, certs.until()})
+		}
 	}
 	if s.tracing.Load() != nil {
 		f.spans = new(spanFigures)

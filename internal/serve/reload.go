@@ -305,6 +305,9 @@ func keepUntilRestart(old, file *policyfile.File) (names []string) {
 	if file.Registry != old.Registry {
 		names, file.Registry = append(names, "registry"), old.Registry
 	}
+	if !file.Store.Equal(old.Store) {
+		names, file.Store = append(names, "store"), old.Store
+	}
 	if (file.TLS == nil) != (old.TLS == nil) {
 		names, file.TLS = append(names, "tls"), old.TLS
 	}
