@@ -2,6 +2,7 @@ package redislimit
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"fairshare"
@@ -62,12 +63,13 @@ func (l *Limiter) takeAway(r *request, q *question, at time.Time, tallies []fair
 	var takes []fairshare.Take
 	for i := range q.parts {
 		p := &q.parts[i]
+		answer := atomic.LoadInt32(&p.verdict) // of a late answer, if it comes just now
 		switch {
-		case p.verdict == refused:
+		case answer == refused:
 			return l.refuse(r, at, tallies)
-		case p.verdict == dryRefused:
+		case answer == dryRefused:
 			verdict = dryRefused
-		case p.verdict == passed, p.credit && c.isUp(p.tag):
+		case answer == passed, p.credit && c.isUp(p.tag):
 			continue
 		}
 		if p.spec.kind == concurrent {

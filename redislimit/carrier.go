@@ -570,7 +570,7 @@ func (k *carrier) apply(sc *script, text string) error {
 		next++
 		for i := range parts {
 			p := &parts[i]
-			p.verdict = verdict
+			atomic.StoreInt32(&p.verdict, verdict) // a request that no longer waits may read it
 			p.inView = verdict == passed || verdict == dryRefused && !p.dry
 		}
 	}
@@ -697,7 +697,8 @@ func (k *carrier) lost(scripts []script, err error) {
 func (c *core) unanswered(a inquiry, executed bool) {
 	for i := a.from; i < a.to; i++ {
 		p := &a.q.parts[i]
-		p.verdict, p.inView = noAnswer, true
+		atomic.StoreInt32(&p.verdict, noAnswer)
+		p.inView = true
 		sh := &c.book[p.ref.shard()]
 		sh.mu.Lock()
 		e := c.book.at(p.ref)
