@@ -215,7 +215,7 @@ rules: [{name: admin, match: {path: /admin}, block: true}]
 	}
 }
 
-// Without a collector requests are answered as ever, and the loss is reported.
+// Without a collector requests are still answered, and the loss is reported.
 func TestServeWithoutItsCollector(t *testing.T) {
 	t.Parallel()
 	held := make(chan struct{})
