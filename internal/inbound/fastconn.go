@@ -52,8 +52,7 @@ type fastConn struct {
 	current  *fastContext // nil: no request is in progress
 	timer    *time.Timer  // nil: not needed yet
 	armed    bool         // timer will call watch
-	watching bool         // watch is reading
-	gone     bool         // the client has left
+	watching bool         // watch waits
 	early    []byte       // what watch has read: at most one byte
 }
 
@@ -117,8 +116,12 @@ func (c *fastConn) handOver() {
 		c.outer.SetReadDeadline(time.Time{})
 	}
 	outer := c.outer
-	if c.from < c.to {
-		outer = &replayedConn{outer, append([]byte(nil), c.buffer[c.from:c.to]...)}
+	if c.from < c.to || len(c.early) > 0 {
+		var read []byte
+		if c.buffer != nil {
+			read = append(read, c.buffer[c.from:c.to]...)
+		}
+		outer = &replayedConn{outer, append(read, c.early...)}
 	}
 	c.dropBuffer()
 	c.lane.handOver(outer)
@@ -256,9 +259,7 @@ func (c *fastConn) answer(r *http.Request) (open bool) {
 	c.setState(busy)
 	c.begin(&a.fastContext)
 	open = c.handle(a, r)
-	if !c.end(&a.fastContext) {
-		open = false
-	}
+	c.end(&a.fastContext)
 	a.release()
 	if !open || c.lane.isEnding.Load() {
 		return false
@@ -306,8 +307,8 @@ func (c *fastConn) begin(x *fastContext) {
 	}
 }
 
-// end ends the watch and the context of the request. It returns false if the client has left.
-func (c *fastConn) end(x *fastContext) (stays bool) {
+// end ends the watch and the context of the request.
+func (c *fastConn) end(x *fastContext) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.watching {
@@ -317,17 +318,16 @@ func (c *fastConn) end(x *fastContext) (stays bool) {
 	}
 	c.current = nil
 	x.cancel()
-	return !c.gone
 }
 
-// watch reads from the client while a request is in progress for longer. Net/http always does: that is how it notices
-// that the client leaves.
+// watch waits for the end of the connection while a request is in progress for longer. Net/http always does: that is
+// how it notices that the client leaves.
 func (c *fastConn) watch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.armed = false
 	x := c.current
-	if x == nil || c.watching || len(c.early) > 0 || c.from < c.to {
+	if x == nil || c.watching || len(c.early) > 0 {
 		return
 	}
 	if more := watchAfter - time.Since(x.began); more > 0 { // it began after the timer
@@ -338,14 +338,29 @@ func (c *fastConn) watch() {
 	c.watching = true
 	c.outer.SetReadDeadline(time.Time{})
 	c.mu.Unlock()
-	var one [1]byte
-	n, err := c.outer.Read(one[:])
+	err := c.awaitHangup()
 	c.mu.Lock()
 	c.watching = false
-	c.early = append(c.early, one[:n]...)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		c.gone = true
 		x.cancel()
 	}
 	c.changed.Broadcast()
+}
+
+// awaitHangup returns an error when the client has left, or when the read deadline is exceeded. On a socket it reads
+// nothing, so that a client that sends more and then leaves is noticed too. Otherwise it returns after one byte, which
+// it puts into early, as net/http does.
+func (c *fastConn) awaitHangup() error {
+	if canSeeHangup && c.conn != nil && c.conn.raw != nil {
+		if err := c.conn.raw.Read(isHungUp); err != nil {
+			return err
+		}
+		return io.EOF
+	}
+	var one [1]byte
+	n, err := c.outer.Read(one[:])
+	c.mu.Lock()
+	c.early = append(c.early, one[:n]...)
+	c.mu.Unlock()
+	return err
 }

@@ -525,6 +525,47 @@ func TestLaneNoticesThatAClientLeaves(t *testing.T) {
 	}
 }
 
+// A client that leaves is noticed even if it has sent more than its request, together with it or later.
+func TestLaneNoticesThatAClientLeavesAfterSendingMore(t *testing.T) {
+	if !canSeeHangup {
+		t.Skip("this system does not show it")
+	}
+	for _, later := range []bool{false, true} {
+		began, ended := make(chan bool, 1), make(chan error, 1)
+		p := newLanePair(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/wait" {
+				return // the next request is answered, but nobody reads that
+			}
+			began <- true
+			select {
+			case <-r.Context().Done():
+				ended <- nil
+			case <-time.After(10 * time.Second):
+				ended <- errors.New("the context of the request did not end")
+			}
+		})
+		conn, err := net.Dial("tcp", p.addr[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		const wait, more = "GET /wait HTTP/1.1\r\nHost: a\r\n\r\n", "GET /more HTTP/1.1\r\nHost: a\r\n\r\nG"
+		if later {
+			io.WriteString(conn, wait)
+			<-began
+			time.Sleep(3 * watchAfter) // it is watched
+			io.WriteString(conn, more)
+			time.Sleep(watchAfter)
+		} else {
+			io.WriteString(conn, wait+more)
+			<-began
+		}
+		conn.Close()
+		if err := <-ended; err != nil {
+			t.Errorf("more came later: %v: %v", later, err)
+		}
+	}
+}
+
 // A request that comes while another one is in progress is answered after it.
 func TestLaneAnswersAPipelinedRequestAfterALongOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
