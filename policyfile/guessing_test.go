@@ -273,6 +273,36 @@ func TestBuiltInPolicyLetsAnOfficeMistype(t *testing.T) {
 	}
 }
 
+// A program of an office polls with a token that ended, every second of an hour.
+func TestBuiltInPolicyLetsAnOfficeReadBesideAnOldToken(t *testing.T) {
+	w := newSite(t)
+	old := http.Header{"Authorization": {"Bearer 5f0c"}}
+	refused := 0
+	for second := range 3600 {
+		at := begin.Add(time.Duration(second) * time.Second)
+		poll := fairshare.Request{Time: at, Method: "GET", Addr: netip.MustParseAddr(officeAddr),
+			UserAgent: "poller/1.0", Header: old}
+		if w.request(poll, "/api/orders", 401) != fairshare.Allow {
+			refused++
+		}
+		if second%20 != 0 {
+			continue
+		}
+		status := 200
+		if second%400 == 0 {
+			status = 404 // a link that ended
+		}
+		page := fairshare.Request{Time: at, Method: "GET", Addr: netip.MustParseAddr(officeAddr),
+			UserAgent: chromium}
+		if w.request(page, "/page", status) != fairshare.Allow {
+			t.Fatalf("after %d s a person is refused by %s", second, w.rule)
+		}
+	}
+	if refused < 1000 {
+		t.Errorf("the program was refused %d times of 3600", refused)
+	}
+}
+
 func basicCredentials(n int) http.Header {
 	return http.Header{"Authorization": {fmt.Sprintf("Basic YWRtaW46%08d", n)}}
 }
