@@ -52,7 +52,9 @@ type fastConn struct {
 	current  *fastContext // nil: no request is in progress
 	timer    *time.Timer  // nil: not needed yet
 	armed    bool         // timer will call watch
-	watching bool         // watch waits
+	hangupID uint64       // of hangups; 0: the client is not watched by them
+	gone     bool         // hangups has reported that the client left
+	watching bool         // watch is reading
 	early    []byte       // what watch has read: at most one byte
 }
 
@@ -72,6 +74,7 @@ func (c *fastConn) serve() {
 		}
 		c.active.Store(false)
 		c.dropBuffer()
+		c.endWatch()
 		if !handedOver {
 			c.outer.Close()
 		}
@@ -298,7 +301,9 @@ func (c *fastConn) begin(x *fastContext) {
 	defer c.mu.Unlock()
 	c.current = x
 	switch {
-	case c.armed:
+	case c.gone:
+		x.cancel()
+	case c.hangupID != 0 || c.armed:
 	case c.timer == nil:
 		c.armed, c.timer = true, time.AfterFunc(watchAfter, c.watch)
 	default:
@@ -320,8 +325,9 @@ func (c *fastConn) end(x *fastContext) {
 	x.cancel()
 }
 
-// watch waits for the end of the connection while a request is in progress for longer. Net/http always does: that is
-// how it notices that the client leaves.
+// watch is called when a request has been in progress for watchAfter. If possible, it lets the kernel report that the
+// client leaves, from then on. Otherwise it reads from the client, as net/http does during each request, and only the
+// end of a client that has sent nothing more is noticed.
 func (c *fastConn) watch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -335,32 +341,44 @@ func (c *fastConn) watch() {
 		c.timer.Reset(more)
 		return
 	}
+	if c.conn != nil && c.conn.raw != nil {
+		if c.hangupID = c.lane.hangups.add(c, c.conn.raw); c.hangupID != 0 {
+			return
+		}
+	}
 	c.watching = true
 	c.outer.SetReadDeadline(time.Time{})
 	c.mu.Unlock()
-	err := c.awaitHangup()
+	var one [1]byte
+	n, err := c.outer.Read(one[:])
 	c.mu.Lock()
 	c.watching = false
+	c.early = append(c.early, one[:n]...)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		x.cancel()
 	}
 	c.changed.Broadcast()
 }
 
-// awaitHangup returns an error when the client has left, or when the read deadline is exceeded. On a socket it reads
-// nothing, so that a client that sends more and then leaves is noticed too. Otherwise it returns after one byte, which
-// it puts into early, as net/http does.
-func (c *fastConn) awaitHangup() error {
-	if canSeeHangup && c.conn != nil && c.conn.raw != nil {
-		if err := c.conn.raw.Read(isHungUp); err != nil {
-			return err
-		}
-		return io.EOF
-	}
-	var one [1]byte
-	n, err := c.outer.Read(one[:])
+// hungUp is called when the client has left.
+func (c *fastConn) hungUp() {
 	c.mu.Lock()
-	c.early = append(c.early, one[:n]...)
+	defer c.mu.Unlock()
+	c.gone = true
+	if c.current != nil {
+		c.current.cancel()
+	}
+}
+
+// endWatch is called when there are no further requests.
+func (c *fastConn) endWatch() {
+	c.mu.Lock()
+	id := c.hangupID
+	if c.timer != nil {
+		c.timer.Stop()
+	}
 	c.mu.Unlock()
-	return err
+	if id != 0 {
+		c.lane.hangups.remove(id)
+	}
 }

@@ -31,6 +31,8 @@ type Lane struct {
 	closed   chan struct{}
 	closing  sync.Once
 
+	hangups hangups
+
 	mu       sync.Mutex
 	conns    map[*fastConn]struct{}
 	isEnding atomic.Bool   // there are no more requests; changed with mu
@@ -111,10 +113,18 @@ func (f *Lane) add(c *fastConn) bool {
 func (f *Lane) remove(c *fastConn) {
 	f.mu.Lock()
 	delete(f.conns, c)
+	f.closeHangups()
 	f.mu.Unlock()
 	select {
 	case f.changed <- struct{}{}:
 	default:
+	}
+}
+
+// closeHangups ends the watch when the last connection has ended. mu is held.
+func (f *Lane) closeHangups() {
+	if f.isEnding.Load() && len(f.conns) == 0 {
+		f.hangups.close()
 	}
 }
 
@@ -131,6 +141,7 @@ func (f *Lane) Wait(ctx context.Context) error {
 		f.mu.Lock()
 		f.isEnding.Store(true)
 		open := len(f.conns)
+		f.closeHangups()
 		for c := range f.conns {
 			if !c.active.Load() {
 				c.outer.Close()
@@ -160,6 +171,7 @@ func (f *Lane) CloseAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.isEnding.Store(true)
+	f.closeHangups()
 	for c := range f.conns {
 		c.outer.Close()
 	}

@@ -527,7 +527,7 @@ func TestLaneNoticesThatAClientLeaves(t *testing.T) {
 
 // A client that leaves is noticed even if it has sent more than its request, together with it or later.
 func TestLaneNoticesThatAClientLeavesAfterSendingMore(t *testing.T) {
-	if !canSeeHangup {
+	if !canSeeHangups {
 		t.Skip("this system does not show it")
 	}
 	for _, later := range []bool{false, true} {

@@ -150,11 +150,7 @@ func (c *Call) Do(r *Request) (*http.Response, error) {
 		if err := c.attach(conn); err != nil {
 			return nil, err
 		}
-		n, err := conn.Conn.Write(c.out)
-		if err == nil {
-			conn.awaitHead(c.pool.options.Timeout)
-			_, err = conn.buffer.Peek(1)
-		}
+		n, err := conn.send(c.out, c.pool.options.Timeout, reused)
 		if err != nil {
 			err = c.drop(err)
 			if reused && (n == 0 || mayRepeat(r)) && !c.isStopped() && !isTimeout(err) {

@@ -3,6 +3,7 @@ package outbound
 import (
 	"bufio"
 	"errors"
+	"io"
 	"math"
 	"net"
 	"syscall"
@@ -19,17 +20,30 @@ type conn struct {
 	net.Conn
 	buffer    *bufio.Reader // reads from the conn
 	allowed   int64         // bytes that may still be read; headBytes bounds a head
-	raw       syscall.RawConn
-	peek      func(fd uintptr)
-	quiet     bool      // the result of peek
-	idleSince time.Time // while it is idle
+	deadline  time.Time     // of reading; zero: none
+	idleSince time.Time     // while it is idle
+
+	raw    syscall.RawConn // nil: turn cannot be used
+	turn   turn
+	onTurn func(fd uintptr) bool
+}
+
+// A turn is the first part of a request on a connection that was idle: it looks whether the connection is still quiet,
+// sends the request, waits, and reads the beginning of the answer. All of that together costs one wait for the socket,
+// and no more system calls than are necessary.
+type turn struct {
+	out  []byte // the request; nil: no turn is in progress
+	in   []byte // where to read to
+	sent int    // bytes of out
+	read int    // bytes of in
+	err  error
 }
 
 func newConn(inner net.Conn) *conn {
 	c := &conn{Conn: inner, allowed: math.MaxInt64}
 	c.buffer = bufio.NewReaderSize(c, bufferBytes)
 	c.raw = rawConn(inner)
-	c.peek = func(fd uintptr) { c.quiet = isQuiet(fd) }
+	c.onTurn = c.takeTurn
 	return c
 }
 
@@ -56,23 +70,91 @@ func (c *conn) Read(b []byte) (int, error) {
 	if c.allowed <= 0 {
 		return 0, errHeadTooLarge
 	}
-	n, err := c.Conn.Read(b[:min(int64(len(b)), c.allowed)])
+	b = b[:min(int64(len(b)), c.allowed)]
+	var n int
+	var err error
+	if c.turn.out != nil {
+		n, err = c.readTurn(b)
+	} else {
+		n, err = c.Conn.Read(b)
+	}
 	c.allowed -= int64(n)
 	return n, err
 }
 
-// isQuiet reports whether a connection that was idle is still open, and nothing has come on it. What comes
-// before a request cannot be its answer.
-func (c *conn) isQuiet() bool {
-	if c.raw == nil {
-		return true
+var (
+	errNotQuiet = errors.New("bytes came before the request, or the upstream has closed the connection")
+	errPartly   = errors.New("the kernel has not taken all of the request at once")
+)
+
+// send sends a request, and waits for the first byte of its answer. It returns how many bytes it has sent. If the
+// connection was idle and is not quiet, nothing is sent: what comes before a request cannot be its answer.
+func (c *conn) send(out []byte, timeout time.Duration, wasIdle bool) (sent int, err error) {
+	if wasIdle && c.raw != nil {
+		c.awaitHead(timeout)
+		c.turn = turn{out: out}
+		_, err = c.buffer.Peek(1)
+		sent = c.turn.sent
+		c.turn = turn{}
+		if err != errPartly {
+			return sent, err
+		}
+		c.buffer.Reset(c)
 	}
-	c.quiet = false
-	return c.raw.Control(c.peek) == nil && c.quiet
+	n, err := c.Conn.Write(out[sent:])
+	if sent += n; err != nil {
+		return sent, err
+	}
+	c.awaitHead(timeout)
+	_, err = c.buffer.Peek(1)
+	return sent, err
 }
 
+// readTurn takes a turn that ends with reading into b.
+func (c *conn) readTurn(b []byte) (int, error) {
+	c.turn.in = b
+	if err := c.raw.Read(c.onTurn); err != nil {
+		return 0, err
+	}
+	n, err := c.turn.read, c.turn.err
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// takeTurn goes on with a turn as far as it can without waiting. It returns false to wait for the socket.
+func (c *conn) takeTurn(fd uintptr) bool {
+	t := &c.turn
+	t.read, t.err = readSocket(fd, t.in)
+	if t.sent > 0 {
+		return t.err != errAgain
+	}
+	if t.err != errAgain {
+		t.read, t.err = 0, errNotQuiet
+		return true
+	}
+	if t.sent, t.err = writeSocket(fd, t.out); t.err == errAgain || t.err == nil && t.sent < len(t.out) {
+		t.err = errPartly
+	}
+	return t.err != nil
+}
+
+// headSlack is how much earlier than the timeout a head may have to come: setting a deadline is expensive.
+const headSlack = 100 * time.Millisecond
+
 // awaitHead bounds the time for the head of an answer. If that fails, so does reading.
-func (c *conn) awaitHead(timeout time.Duration) { c.Conn.SetReadDeadline(time.Now().Add(timeout)) }
+func (c *conn) awaitHead(timeout time.Duration) {
+	until := time.Now().Add(timeout)
+	if early := until.Sub(c.deadline); early >= 0 && early < min(headSlack, timeout/16) {
+		return
+	}
+	c.deadline = until
+	c.Conn.SetReadDeadline(until)
+}
 
 // awaitBody removes the bound of awaitHead.
-func (c *conn) awaitBody() { c.Conn.SetReadDeadline(time.Time{}) }
+func (c *conn) awaitBody() {
+	c.deadline = time.Time{}
+	c.Conn.SetReadDeadline(c.deadline)
+}

@@ -71,7 +71,7 @@ func (p *Pool) CloseIdle() {
 	}
 }
 
-// take returns an idle connection on which a request can be sent; nil if there is none.
+// take returns an idle connection; nil if there is none. The upstream may have closed it.
 func (p *Pool) take(now time.Time) *conn {
 	for {
 		p.mu.Lock()
@@ -85,7 +85,7 @@ func (p *Pool) take(now time.Time) *conn {
 		p.idle[n-1] = nil
 		p.idle = p.idle[:n-1]
 		p.mu.Unlock()
-		if now.Sub(c.idleSince) < p.options.IdleTime && c.isQuiet() {
+		if now.Sub(c.idleSince) < p.options.IdleTime {
 			return c
 		}
 		c.Close()
