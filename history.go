@@ -188,22 +188,32 @@ func (h *History) put(set []atomic.Uint64, word, now uint64) {
 }
 
 // RestoreFirstSeen records when the first request of a client came, as a registry
-// has stored it. It gives the client standing by age if that was long enough
-// before now.
+// has stored it. The client has standing by age when that is long enough ago. A
+// later time than the known one changes nothing.
 func (h *History) RestoreFirstSeen(client netip.Prefix, first, now time.Time) {
-	if !client.IsValid() || now.Sub(first) < knownAfter {
+	if !client.IsValid() {
 		return
 	}
 	client = PrefixID(client).Prefix
 	named := h.name(client.Addr(), client.Bits(), netip.Addr{})
 	set, name := h.set(&named)
-	at := ticks(now)
-	word := name<<(2*tickBits) | hasAged<<tickBits | at
+	at, from := ticks(now), uint64(hasAged)
+	if age := now.Sub(first); age <= 0 {
+		from = min(at, hasAged-1)
+	} else if age < knownAfter {
+		from = min(ticks(first), hasAged-1)
+	}
+	word := name<<(2*tickBits) | from<<tickBits | at
 	for i := range set {
-		if w := set[i].Load(); w>>(2*tickBits) == name {
-			set[i].CompareAndSwap(w, word)
-			return
+		w := set[i].Load()
+		if w>>(2*tickBits) != name {
+			continue
 		}
+		known := w >> tickBits & tickMask
+		if known != hasAged && (from == hasAged || since(known, at) < since(from, at)) {
+			set[i].CompareAndSwap(w, word)
+		}
+		return
 	}
 	h.put(set, word, at)
 }

@@ -81,6 +81,13 @@ func TestTellGivesStanding(t *testing.T) {
 	if !meets(h, "192.0.2.1", time.Hour) || meets(h, "192.0.2.2", time.Hour) {
 		t.Error("known for an hour, for a minute: want standing for the first alone")
 	}
+	if !meets(h, "192.0.2.2", time.Hour+9*time.Minute+30*time.Second) {
+		t.Error("known for ten minutes, by the registry: no standing")
+	}
+	h.RestoreFirstSeen(clientOf("192.0.2.2"), now, now)
+	if !meets(h, "192.0.2.2", time.Hour+10*time.Minute) {
+		t.Error("a later time than the known one takes the standing away")
+	}
 }
 
 // What clients have seen agrees with a map while a network has no more than a

@@ -334,11 +334,20 @@ const pageRows = 4096
 // first one, in the order in which they came. It stops when seen returns false. It holds
 // no lock: it may miss a client that is written in the meantime.
 func (r *Registry) FirstSeen(ctx context.Context, seen func(client fairshare.ClientID, first time.Time) bool) error {
+	_, err := r.FirstSeenSince(ctx, 0, seen)
+	return err
+}
+
+// FirstSeenSince is FirstSeen for the clients after a place in their order; 0 is the
+// beginning. It returns the place of the last one. A transaction in progress may add
+// clients before it.
+func (r *Registry) FirstSeenSince(ctx context.Context, after int64,
+	seen func(client fairshare.ClientID, first time.Time) bool) (last int64, err error) {
 	type row struct {
 		client fairshare.ClientID
 		first  int64
 	}
-	return pages(ctx, r, "client, first", func(rows pgx.Rows, id *int64) (c row, err error) {
+	return pages(ctx, r, after, "client, first", func(rows pgx.Rows, id *int64) (c row, err error) {
 		var k key.Key
 		if err = rows.Scan(id, &k, &c.first); err == nil {
 			c.client, err = key.Client(k)
@@ -349,7 +358,7 @@ func (r *Registry) FirstSeen(ctx context.Context, seen func(client fairshare.Cli
 
 // Sums calls seen for each client that has sent a request, as FirstSeen does.
 func (r *Registry) Sums(ctx context.Context, seen func(*registry.ClientSum) bool) error {
-	return pages(ctx, r, "client, requests, refused, blocked, dry_run, cpu, took, bytes, errors, fleet, "+
+	_, err := pages(ctx, r, 0, "client, requests, refused, blocked, dry_run, cpu, took, bytes, errors, fleet, "+
 		"bot, state, last",
 		func(rows pgx.Rows, id *int64) (c registry.ClientSum, err error) {
 			var k key.Key
@@ -367,13 +376,14 @@ func (r *Registry) Sums(ctx context.Context, seen func(*registry.ClientSum) bool
 			s.CPU, s.Time = time.Duration(cpu), time.Duration(took)
 			return c, err
 		}, seen)
+	return err
 }
 
-// pages calls seen for each row of the clients that have sent a request.
-func pages[Row any](ctx context.Context, r *Registry, columns string, scan func(pgx.Rows, *int64) (Row, error),
-	seen func(*Row) bool) error {
+// pages calls seen for each row of the clients that have sent a request, after one id. It returns the last id.
+func pages[Row any](ctx context.Context, r *Registry, at int64, columns string,
+	scan func(pgx.Rows, *int64) (Row, error), seen func(*Row) bool) (last int64, err error) {
 	page := make([]Row, 0, pageRows)
-	for at := int64(0); ; {
+	for {
 		next := at
 		err := r.reading(ctx, func(ctx context.Context, from querier) error {
 			page, next = page[:0], at
@@ -385,15 +395,15 @@ func pages[Row any](ctx context.Context, r *Registry, columns string, scan func(
 				})
 		})
 		if err != nil {
-			return err
+			return at, err
 		}
 		for i := range page {
 			if !seen(&page[i]) {
-				return nil
+				return next, nil
 			}
 		}
 		if at = next; len(page) < pageRows {
-			return nil
+			return at, nil
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (r *Registry) listen(c *pgxpool.Config) {
 		if heard {
 			retry, reported = firstRetry, false
 		}
-		if !reported {
+		if !reported && r.answers() { // else the calls of the registry report it
 			r.o.Log(fmt.Sprintf("PostgreSQL registry %s: notifications: %s; changes are read each second meanwhile", r.where,
 				reason(err)))
 			reported = true
@@ -74,6 +74,14 @@ func (r *Registry) listen(c *pgxpool.Config) {
 		}
 		retry = min(2*retry, longRetry)
 	}
+}
+
+// answers reports whether the database can be read.
+func (r *Registry) answers() bool {
+	ctx, cancel := context.WithTimeout(r.closing, connectTime)
+	defer cancel()
+	var one int
+	return r.pool.QueryRow(ctx, "SELECT 1").Scan(&one) == nil
 }
 
 // listenOnce listens until the connection fails. heard reports that it began to listen.

@@ -101,6 +101,29 @@ func (r *Registry) ReferenceKey(ctx context.Context) (secret []byte, err error) 
 	return secret, nil
 }
 
+// VisitorSecrets returns the secrets that sign visitors' cookies on all servers, as
+// ReplaceVisitorSecrets has stored them; nil if there are none.
+func (r *Registry) VisitorSecrets(ctx context.Context) (text []byte, err error) {
+	err = r.reading(ctx, func(ctx context.Context, from querier) error {
+		text = nil
+		_, err := r.row(ctx, from, "SELECT value FROM {}settings WHERE name = 'visitor secrets'", nil, &text)
+		return err
+	})
+	return text, err
+}
+
+// ReplaceVisitorSecrets replaces the secrets, unless another server has replaced was
+// meanwhile. It reports whether it did.
+func (r *Registry) ReplaceVisitorSecrets(ctx context.Context, was, next []byte) (replaced bool, err error) {
+	err = r.writing(ctx, true, nil, func(t *tx) error {
+		n, err := t.exec("INSERT INTO {}settings AS s (name, value) VALUES ('visitor secrets', $1) ON CONFLICT (name) "+
+			"DO UPDATE SET value = excluded.value WHERE s.value = $2", next, was)
+		replaced = n == 1
+		return err
+	})
+	return replaced, err
+}
+
 // Stats counts the rows of the registry, and the bytes of its tables and indexes.
 func (r *Registry) Stats(ctx context.Context) (s registry.Stats, err error) {
 	err = r.reading(ctx, func(ctx context.Context, from querier) error {

@@ -55,6 +55,10 @@ type Options struct {
 	// must not block. nil means that events are written to slog's default logger.
 	Report func(Event)
 
+	// Look tries the store without becoming a member: the others do not see this
+	// program, and their credit and shares stay. It is for diagnosis.
+	Look bool
+
 	fixedWait bool // in tests: each question waits for the whole Wait
 	alwaysAsk bool // in tests: no view is recent enough
 }

@@ -63,6 +63,44 @@ func TestOneMemberKeepsWhatALimiterPromises(t *testing.T) {
 	})
 }
 
+// A program that only looks at a group counts there, and no member notices it.
+func TestLookDoesNotJoin(t *testing.T) {
+	store := connect(t, redistest.Start(t).URL())
+	limits := []fairshare.Limit{{Name: "all", Resource: fairshare.Requests, N: 3, Window: time.Hour}}
+	name := fmt.Sprint("group", groups.Add(1))
+	var joined atomic.Int64
+	member := open(t, store, limits, redislimit.Options{Name: name, Member: "a", Report: func(e redislimit.Event) {
+		if e.Kind == redislimit.MemberJoined {
+			joined.Add(1)
+		}
+	}})
+	look := open(t, store, limits, redislimit.Options{Name: name, Member: "b", Look: true})
+	if all := look.Status().Members; len(all) != 1 || all[0].Name != "a" {
+		t.Errorf("it sees %+v, want a alone", all)
+	}
+	take := func(l *redislimit.Limiter) bool {
+		tallies := make([]fairshare.Tally, 1)
+		if err := l.Take(t.Context(), time.Now(), []fairshare.Take{{Key: []byte("c"), Cost: 1}}, tallies); err != nil {
+			t.Fatal(err)
+		}
+		return !tallies[0].Over
+	}
+	if !take(look) || !take(member) || !take(look) || take(member) {
+		t.Error("they do not count together")
+	}
+	redislimit.Beat(member)
+	if n := len(member.Status().Members); n != 1 || joined.Load() != 0 {
+		t.Errorf("the member sees %d members, and %d joined", n, joined.Load())
+	}
+	if err := look.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	redislimit.Beat(member)
+	if n := len(member.Status().Members); n != 1 {
+		t.Errorf("after the look the member sees %d members", n)
+	}
+}
+
 // openGroup returns members of a new group.
 func openGroup(t testing.TB, store *redislimit.Store, limits []fairshare.Limit, n int,
 	opts redislimit.Options) *limittest.Group {

@@ -88,7 +88,7 @@ func (c *core) begin(ctx context.Context) {
 		err = c.findMasters(ctx, client)
 	}
 	if err == nil {
-		err = c.beat(ctx, client, "beat")
+		err = c.beat(ctx, client, c.beatAs())
 	}
 	c.routes.Load().start()
 	if err != nil {
@@ -132,7 +132,7 @@ func (c *core) beats() {
 				c.routes.Load().start()
 			}
 		}
-		_ = c.beat(ctx, client, "beat") // a lost one is noticed by the probes
+		_ = c.beat(ctx, client, c.beatAs()) // a lost one is noticed by the probes
 		cancel()
 	}
 }
@@ -142,6 +142,13 @@ func run(ctx context.Context, client rueidis.Client, script string, keys []strin
 	[]rueidis.RedisMessage, error) {
 	command := client.B().Arbitrary("EVAL", script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()
 	return client.Do(ctx, command).ToArray()
+}
+
+func (c *core) beatAs() string {
+	if c.opts.Look {
+		return "look"
+	}
+	return "beat"
 }
 
 // beat tells the others that this member is alive, and learns which others are.
@@ -529,7 +536,7 @@ func (m *master) probe(ctx context.Context) {
 	}
 	slow := time.Since(began) > max(c.opts.Wait, DefaultWait)
 	if m.breaker.open.Load() && !slow {
-		_ = c.beat(ctx, client, "beat")
+		_ = c.beat(ctx, client, c.beatAs())
 	}
 	answers, closed := m.breaker.probed(!slow)
 	if answers {

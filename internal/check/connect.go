@@ -65,6 +65,7 @@ func (p *Policy) Connect(ctx context.Context, w io.Writer) error {
 
 	limits := file.Policy.Limits()
 	options := setup.GroupOptions(file, store, func(redislimit.Event) {})
+	options.Look = true
 	limiter, err := redislimit.Open(ctx, limits, options)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -76,9 +77,7 @@ func (p *Policy) Connect(ctx context.Context, w io.Writer) error {
 	members := limiter.Status().Members
 	names := make([]string, 0, len(members))
 	for _, m := range members {
-		if m.ID != limiter.Status().ID {
-			names = append(names, m.Name)
-		}
+		names = append(names, m.Name)
 	}
 	switch len(names) {
 	case 0:

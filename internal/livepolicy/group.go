@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -41,7 +42,10 @@ const (
 	banTime     = 400 * time.Millisecond // for the shared registry to store bans, before requests stop waiting
 	connectTime = 10 * time.Second       // at the start
 	syncEvery   = time.Second
-	atOnce      = 500 // entries of the outbox
+	firstSync   = 2 * time.Second // at the start, before requests are judged
+	seenEvery   = 30 * time.Second
+	seenAgain   = 1 << 16 // clients that the second reading of the database begins before the end of the first one
+	atOnce      = 500     // entries of the outbox
 )
 
 // A group is a registry that several servers share, in a database that may be away. Bans
@@ -54,21 +58,26 @@ type group struct {
 	remote   sqlregistry.Remote
 	options  pgregistry.Options
 	log      func(string)
-	restored func([]fairshare.BanRecord) // puts bans of other servers in force
-	posted   chan struct{}               // the outbox has something
+	restored func([]fairshare.BanRecord)                      // puts bans of other servers in force
+	seen     func(client fairshare.ClientID, first time.Time) // is called for each client of the database
+	posted   chan struct{}                                    // the outbox has something
 
 	mu        sync.Mutex
 	shared    *pgregistry.Registry // nil: it was never reached
 	awaySince time.Time            // zero: it answers
+	slowUntil time.Time            // until then bans go to the outbox at once: a request waits for each
 	sentAway  int                  // decisions and bans that were handed over since then
-	unread    bool                 // it was away at the start
-	reached   func()               // is called when it is back after that
+
+	// seen was called for the clients before seenTo. A transaction may add a client before readTo, the end of the
+	// latest reading, after that reading. So each reading begins where the one before the latest ended.
+	seenTo, readTo int64
 }
 
-// openGroup opens the shared registry. If it is away, that is logged and is not an error.
+// openGroup opens the shared registry, and reads what other servers and operators have decided. If it is away, or
+// reading takes longer than firstSync, that is logged and is not an error.
 func openGroup(ctx context.Context, local *store, remote sqlregistry.Remote, log func(string)) (*group, error) {
 	g := &group{store: local, remote: remote, options: setup.RemoteOptions(remote), log: log,
-		posted: make(chan struct{}, 1)}
+		posted: make(chan struct{}, 1), restored: func([]fairshare.BanRecord) {}}
 	g.options.Bounds = registry.Bounds{Clients: local.opts.Clients, Stories: local.opts.Stories, Age: local.opts.Age}
 	g.options.Listen, g.options.Log = true, log
 	connecting, cancel := context.WithTimeout(ctx, connectTime)
@@ -78,7 +87,7 @@ func openGroup(ctx context.Context, local *store, remote sqlregistry.Remote, log
 	case err == nil:
 		g.shared = shared
 	case ctx.Err() == nil && setup.IsAway(err):
-		g.awaySince, g.unread = time.Now(), true
+		g.awaySince = time.Now()
 		log(fmt.Sprintf("warning: %v: starting with the bans and decisions that this server knows; "+
 			"new ones are handed over when it is back", err))
 	default:
@@ -96,6 +105,14 @@ func openGroup(ctx context.Context, local *store, remote sqlregistry.Remote, log
 		}
 		if err != nil {
 			log(fmt.Sprintf("warning: operators' commands on this machine do not know the shared registry: %v", err))
+		}
+	}
+	if g.shared != nil {
+		first, cancel := context.WithTimeout(ctx, firstSync)
+		defer cancel()
+		if err := g.sync(first); err != nil && ctx.Err() == nil {
+			log(fmt.Sprintf("warning: decisions of operators and bans of other servers could not all be read within %v: %v; "+
+				"requests are judged by what is known, and the rest follows", firstSync, err))
 		}
 	}
 	return g, nil
@@ -154,6 +171,17 @@ func (g *group) connection() *pgregistry.Registry {
 	return g.shared
 }
 
+// quickConnection is connection for a call that a request waits for: it also returns nil after the database was slow.
+func (g *group) quickConnection() *pgregistry.Registry {
+	g.mu.Lock()
+	slow := time.Now().Before(g.slowUntil)
+	g.mu.Unlock()
+	if slow {
+		return nil
+	}
+	return g.connection()
+}
+
 // errAway is the error of a call while the shared registry is known to be away.
 func (g *group) errAway() error {
 	return &awayError{time.Since(g.since())}
@@ -173,7 +201,8 @@ func (e *awayError) Error() string {
 
 func (e *awayError) Unwrap() error { return registry.ErrAway }
 
-// note notices whether the shared registry answers, and returns err.
+// note notices whether the shared registry answers, and returns err. The error of one that is away is a
+// registry.ErrAway: it is logged once, here.
 func (g *group) note(err error) error {
 	if err == nil || !setup.IsAway(err) || errors.Is(err, context.Canceled) {
 		return err
@@ -184,6 +213,9 @@ func (g *group) note(err error) error {
 		g.awaySince, g.sentAway = time.Now(), 0
 		g.log(fmt.Sprintf("warning: %v: bans and decisions are stored here and handed over later; clients and refusals "+
 			"wait in memory", err))
+	}
+	if !errors.Is(err, registry.ErrAway) {
+		err = fmt.Errorf("%w: %w", registry.ErrAway, err)
 	}
 	return err
 }
@@ -197,10 +229,6 @@ func (g *group) returned() {
 			prose.ShortDuration(time.Since(g.awaySince)), prose.Counted(int64(g.sentAway), "ban or decision was",
 				"bans and decisions were")))
 		g.awaySince = time.Time{}
-		if g.unread {
-			g.unread = false
-			go g.reached()
-		}
 	}
 }
 
@@ -320,13 +348,20 @@ func (g groupBans) Write(ctx context.Context, b registry.Batch) error {
 		}
 		err = g.follow(ctx, own, err)
 	}
-	r := g.connection()
+	r := g.quickConnection()
 	if r == nil {
 		return err
 	}
 	short, cancel := context.WithTimeout(ctx, banTime)
 	defer cancel()
-	failed := g.note(r.Write(short, b))
+	failed := r.Write(short, b)
+	if failed != nil && short.Err() != nil && ctx.Err() == nil {
+		g.mu.Lock()
+		g.slowUntil = time.Now().Add(syncEvery)
+		g.mu.Unlock()
+	} else {
+		failed = g.note(failed)
+	}
 	switch {
 	case failed == nil && posted != nil:
 		if err := own.Sent(ctx, posted); err != nil { // they are sent again, which does no harm
@@ -352,8 +387,11 @@ func (g *group) wake() {
 	}
 }
 
-// run copies decisions and bans between the two registries until ctx ends.
+// run copies decisions and bans between the two registries, and follows the first requests of clients, until ctx ends.
 func (g *group) run(ctx context.Context) {
+	var seen sync.WaitGroup
+	defer seen.Wait()
+	seen.Go(func() { g.followSeen(ctx) })
 	var woken <-chan struct{}
 	reported := ""
 	for {
@@ -434,6 +472,9 @@ func (g *group) send(ctx context.Context, own *sqlregistry.Registry, shared *pgr
 			if err != nil && !errors.Is(err, registry.ErrArgument) {
 				return err
 			}
+			if err != nil {
+				g.log(fmt.Sprintf("error: the shared registry refuses %s, which is dropped: %v", describe(all[:n]), err))
+			}
 			if err := own.Sent(ctx, all[:n]); err != nil {
 				return err
 			}
@@ -458,14 +499,18 @@ func (g *group) receive(ctx context.Context, own *sqlregistry.Registry, shared *
 			return nil
 		}
 		// Ids have no gaps: if some are missing, they were pruned while this server was away.
-		if since == (registry.Version{}) || c.Version.Lifted < since.Lifted || c.Version.Bans < since.Bans ||
-			int64(len(c.Lifted)) != c.Version.Lifted-since.Lifted {
-			if err := g.receiveAll(ctx, own, shared); err != nil {
+		all := since == (registry.Version{}) || c.Version.Lifted < since.Lifted || c.Version.Bans < since.Bans ||
+			int64(len(c.Lifted)) != c.Version.Lifted-since.Lifted
+		if c.Overrides { // first: a million bans take some seconds
+			if err := g.receiveOverrides(ctx, own, shared); err != nil {
 				return err
 			}
 		}
-		if c.Overrides {
-			if err := g.receiveOverrides(ctx, own, shared); err != nil {
+		if all {
+			g.mu.Lock()
+			g.seenTo, g.readTo = 0, 0
+			g.mu.Unlock()
+			if err := g.receiveAll(ctx, own, shared); err != nil {
 				return err
 			}
 		}
@@ -489,6 +534,82 @@ func (g *group) receive(ctx context.Context, own *sqlregistry.Registry, shared *
 		if err := own.SetRemote(ctx, g.remote); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// describe names entries of the outbox.
+func describe(all []sqlregistry.Pending) string {
+	d := &all[0].Decision
+	what := "a decision"
+	switch {
+	case d.Ban != nil:
+		what = "a ban by the rule " + strconv.Quote(d.Ban.Rule)
+	case d.Override != nil, d.Remove:
+		what = "an override"
+	case d.Label != nil, d.Unlabel != nil:
+		what = "a label"
+	case d.Note != nil:
+		what = "a note"
+	case d.Attack != nil:
+		what = "the attack mode"
+	}
+	if d.Client != (fairshare.ClientID{}) {
+		what += " of " + d.Client.String()
+	}
+	if len(all) > 1 {
+		what += fmt.Sprintf(" and %d more", len(all)-1)
+	}
+	return what
+}
+
+// followSeen calls seen for each client of the database, and then for those that come to any server, until ctx ends.
+func (g *group) followSeen(ctx context.Context) {
+	reported := ""
+	for {
+		err := g.readSeen(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			reported = ""
+		case !setup.IsAway(g.note(err)) && err.Error() != reported: // run reports the others
+			reported = err.Error()
+			g.log(fmt.Sprintf("warning: could not read the known clients: %v; clients of other servers count as newcomers",
+				err))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(seenEvery + rand.N(seenEvery/4)):
+		}
+	}
+}
+
+// readSeen calls seen for the clients that have come since the last call. While the database is away it does nothing.
+func (g *group) readSeen(ctx context.Context) error {
+	r := g.connection()
+	if r == nil {
+		return nil
+	}
+	g.mu.Lock()
+	from, was := g.seenTo, g.readTo
+	g.mu.Unlock()
+	next, err := r.FirstSeenSince(ctx, from, func(id fairshare.ClientID, first time.Time) bool {
+		g.seen(id, first)
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.readTo != was { // a backup was restored meanwhile
+		return nil
+	}
+	g.seenTo, g.readTo = was, next
+	if was == 0 {
+		g.seenTo = max(0, next-seenAgain)
 	}
 	return nil
 }

@@ -153,7 +153,9 @@ func (p *Policy) OpenState(ctx context.Context) error {
 	}
 	state.logins = p.logins
 	state.restoreLogins(p.Now())
-	p.knowFirstSeen()
+	if _, follows := state.store.(*group); !follows { // a group reports clients itself, also those of other servers
+		p.readFirstSeen(p.knowInHistory)
+	}
 	p.useQueue(rt)
 	p.useVisitors(rt)
 	p.useRobots(rt)
@@ -320,11 +322,20 @@ func (p *Policy) listChanged(file *policyfile.File, name string) {
 	}
 }
 
-// knowFirstSeen reads, in the background, when the clients of the registry were seen first.
-func (p *Policy) knowFirstSeen() {
-	p.readFirstSeen(func(client netip.Prefix, first time.Time) {
-		p.history.RestoreFirstSeen(client, p.options.Clock.FromWall(first), p.Now())
-	})
+// knowInHistory gives a client standing by age from ten minutes after its first request.
+func (p *Policy) knowInHistory(client netip.Prefix, first time.Time) {
+	p.history.RestoreFirstSeen(client, p.options.Clock.FromWall(first), p.Now())
+}
+
+// knowClient records when a client was first seen by any server of the group.
+func (p *Policy) knowClient(id fairshare.ClientID, first time.Time) {
+	if !id.Prefix.IsValid() || id.Via.IsValid() {
+		return
+	}
+	p.knowInHistory(id.Prefix, first)
+	for _, queue := range p.Current().queues() {
+		queue.Known(id.Prefix, p.options.Clock.FromWall(first), p.Now())
+	}
 }
 
 // readFirstSeen calls known, in the background, with each client of the registry

@@ -3,6 +3,7 @@ package livepolicy
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
@@ -11,10 +12,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"fairshare/internal/durable"
+	"fairshare/internal/setup"
 	"fairshare/policyfile"
 	"fairshare/visitor"
 )
@@ -27,6 +30,7 @@ const SecretsFile = "visitors.key"
 const (
 	secretFor  = 30 * 24 * time.Hour  // a secret signs for so long
 	secretKept = 120 * 24 * time.Hour // then it verifies until it is so old
+	announced  = 24 * time.Hour       // servers that share a registry know a secret so long before it signs
 )
 
 // usesVisitors reports whether clients get and show visitors' cookies: where they have an effect, unless
@@ -90,15 +94,24 @@ func (p *Policy) useVisitors(rt *Runtime) {
 	p.visitors, p.perNetwork = rt.Visitors, opts.PerNetwork
 }
 
-// rotateSecrets returns the secrets of the state folder, with a new one if the newest is too old. Without
-// a folder, or if it cannot be written, it returns those that there are; none means a secret
-// that ends with the process.
+// rotateSecrets returns the secrets of the state folder, with a new one if the newest is too old. With a shared
+// registry they are those of all its servers. Without a folder, or if it cannot be written, it returns those that
+// there are; none means a secret that ends with the process.
 func (p *Policy) rotateSecrets() [][]byte {
 	if p.options.Folder == "" {
 		return nil
 	}
 	path := filepath.Join(p.options.Folder, SecretsFile)
-	secrets, err := rotateSecrets(path, time.Now())
+	now := time.Now()
+	secrets, err := rotateSecrets(path, now)
+	if g, ok := p.state.store.(*group); ok && err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), settingsTimeout)
+		defer cancel()
+		var shared [][]byte
+		if shared, err = g.shareSecrets(ctx, path, now); shared != nil {
+			secrets = shared
+		}
+	}
 	if err != nil && p.secretsErr == nil {
 		p.options.Log(fmt.Sprintf("warning: secrets of visitors' cookies: %v", err))
 	}
@@ -106,9 +119,12 @@ func (p *Policy) rotateSecrets() [][]byte {
 	return secrets
 }
 
-// refreshSecrets rotates the secrets of the state folder when it is time.
+// refreshSecrets rotates the secrets of the state folder when it is time, and reads those of a shared registry.
 func (p *Policy) refreshSecrets() {
-	if p.visitors == nil || !p.ownSecrets || time.Since(p.secretsAt) < time.Hour {
+	if p.visitors == nil || !p.ownSecrets {
+		return
+	}
+	if _, shared := p.state.store.(*group); !shared && time.Since(p.secretsAt) < time.Hour {
 		return
 	}
 	p.secretsAt = time.Now()
@@ -124,30 +140,123 @@ func rotateSecrets(path string, now time.Time) ([][]byte, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	var lines []string
-	for line := range strings.Lines(string(data)) {
-		made, _, _ := strings.Cut(line, " ")
-		if at, err := time.Parse(time.RFC3339, made); err != nil || now.Sub(at) < secretKept {
-			lines = append(lines, strings.TrimSpace(line))
+	lines := secretLines(data, now)
+	if len(lines) > 0 {
+		if age := now.Sub(madeAt(lines[0])); age < secretFor && age > -secretFor {
+			return activeSecrets(lines, now)
 		}
 	}
-	newest := time.Time{}
-	if len(lines) > 0 {
-		made, _, _ := strings.Cut(lines[0], " ")
-		newest, _ = time.Parse(time.RFC3339, made)
-	}
-	if age := now.Sub(newest); age < secretFor && age > -secretFor {
-		return secretsOf([]byte(strings.Join(lines, "\n")))
-	}
-	secret := make([]byte, 32)
-	rand.Read(secret) // it never fails
-	line := now.UTC().Format(time.RFC3339) + " " + base64.RawStdEncoding.EncodeToString(secret)
-	next := []byte(strings.Join(append([]string{line}, lines...), "\n") + "\n")
-	if err := replaceFile(path, next); err != nil {
+	lines = append([]string{newSecret(now)}, lines...)
+	if err := replaceFile(path, secretText(lines)); err != nil {
 		secrets, _ := secretsOf(data)
 		return secrets, err
 	}
-	return secretsOf(next)
+	return activeSecrets(lines, now)
+}
+
+// shareSecrets makes the secrets of a file and of the shared registry equal: those of the registry come first, so that
+// all servers sign with the same one. It adds a new one a day before it signs: until then all servers have read it.
+// While the registry is away it returns nil.
+func (g *group) shareSecrets(ctx context.Context, path string, now time.Time) (secrets [][]byte, err error) {
+	own, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for range 3 { // another server may be faster
+		r := g.connection()
+		if r == nil {
+			return nil, nil
+		}
+		shared, err := r.VisitorSecrets(ctx)
+		if err != nil {
+			return nil, notAway(g.note(err))
+		}
+		lines := mergeSecrets(shared, own, now)
+		next := secretText(lines)
+		if !bytes.Equal(next, shared) {
+			replaced, err := r.ReplaceVisitorSecrets(ctx, shared, next)
+			if err != nil {
+				return nil, notAway(g.note(err))
+			}
+			if !replaced {
+				continue
+			}
+		}
+		secrets, err = activeSecrets(lines, now)
+		if err == nil && !bytes.Equal(next, own) {
+			err = replaceFile(path, next)
+		}
+		return secrets, err
+	}
+	return nil, nil
+}
+
+// notAway returns nil for the error of a registry that is away, which is logged elsewhere.
+func notAway(err error) error {
+	if setup.IsAway(err) {
+		return nil
+	}
+	return err
+}
+
+// mostSecrets bounds the lines of secrets that servers share.
+const mostSecrets = 64
+
+// mergeSecrets returns the lines of secrets that servers share, with those of one server behind them. If the newest
+// is about to be too old, it adds one that signs in a day.
+func mergeSecrets(shared, own []byte, now time.Time) []string {
+	lines := secretLines(shared, now)
+	alone := len(lines) == 0
+	for _, line := range secretLines(own, now) {
+		if !slices.Contains(lines, line) && len(lines) < mostSecrets {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) == 0 {
+		return []string{newSecret(now)}
+	}
+	if !alone && now.Sub(madeAt(lines[0])) > secretFor-announced {
+		lines = append([]string{newSecret(now.Add(announced))}, lines[:min(len(lines), mostSecrets-1)]...)
+	}
+	return lines
+}
+
+// secretLines returns the lines of secrets that are not too old.
+func secretLines(text []byte, now time.Time) (lines []string) {
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if made := madeAt(line); line != "" && (made.IsZero() || now.Sub(made) < secretKept) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// madeAt returns the time from which the secret of a line signs; zero if the line has none.
+func madeAt(line string) time.Time {
+	text, _, _ := strings.Cut(line, " ")
+	made, _ := time.Parse(time.RFC3339, text)
+	return made
+}
+
+// newSecret returns a line with a new secret that signs from a time on.
+func newSecret(from time.Time) string {
+	secret := make([]byte, 32)
+	rand.Read(secret) // it never fails
+	return from.UTC().Format(time.RFC3339) + " " + base64.RawStdEncoding.EncodeToString(secret)
+}
+
+func secretText(lines []string) []byte { return []byte(strings.Join(lines, "\n") + "\n") }
+
+// activeSecrets returns the secrets of lines. The first one, which signs, is that of the first line whose time
+// has come.
+func activeSecrets(lines []string, now time.Time) ([][]byte, error) {
+	lines = slices.Clone(lines)
+	if n := slices.IndexFunc(lines, func(line string) bool { return !madeAt(line).After(now) }); n > 0 {
+		first := lines[n]
+		lines = slices.Insert(slices.Delete(lines, n, n+1), 0, first)
+	}
+	return secretsOf([]byte(strings.Join(lines, "\n")))
 }
 
 // replaceFile replaces a file at once. Only its owner may read it.

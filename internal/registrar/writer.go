@@ -59,6 +59,7 @@ type writer struct {
 	turns    int       // writes of new stories since then, while rows waited
 
 	droppedBefore int64 // at the first error
+	quiet         bool  // that error was not logged
 
 	clockAhead time.Duration // of the system's clock; see measureClocks
 }
@@ -287,8 +288,11 @@ func (w *writer) reportFailure(err error) {
 	}
 	pause, news := w.writing.failed(err)
 	w.retryAt = time.Now().Add(pause)
+	if news {
+		w.quiet = errors.Is(err, registry.ErrAway)
+	}
 	switch {
-	case !news:
+	case !news, w.quiet: // the store of a database that is away logs that itself
 	case errors.Is(err, registry.ErrDamaged):
 		w.log(fmt.Sprintf(
 			"THE REGISTRY IS DAMAGED: %s; nothing is written to it any more, and bans will be lost at a restart; the server continues",
@@ -309,6 +313,9 @@ func (w *writer) hangs() {
 // reportSuccess logs the first success after an error.
 func (w *writer) reportSuccess() {
 	if !w.writing.succeeded() {
+		return
+	}
+	if w.quiet && w.dropped() == w.droppedBefore {
 		return
 	}
 	s := w.Stats()

@@ -196,6 +196,14 @@ func (s *Server) Signal(signal syscall.Signal) {
 	}
 }
 
+// Stop stops the server at once, without a checkpoint: "pg_ctl stop -m immediate".
+func (s *Server) Stop(t testing.TB) {
+	t.Helper()
+	s.do(t, "pg_ctl", "stop", "-D", s.data, "-m", "immediate")
+	_ = s.cmd.Wait()
+	s.cmd = nil
+}
+
 // Kill kills all processes of the server at once, as a failure of the machine does.
 func (s *Server) Kill() {
 	if s.cmd == nil {
