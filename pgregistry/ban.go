@@ -10,6 +10,7 @@ import (
 	"fairshare/registry/key"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 const banColumns = "client, kind, rule, number, began, until, since, dry"
@@ -41,37 +42,27 @@ func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[
 		after = key.Nanoseconds(now)
 	}
 	return func(yield func(fairshare.BanRecord, error) bool) {
-		page := make([]fairshare.BanRecord, 0, bansPage)
-		client, kind, rule := key.Key{}, int64(0), ""
-		for more := true; more; {
-			page = page[:0]
-			err := r.reading(ctx, func(ctx context.Context, from querier) error {
+		client, kind, rule := key.Key{}, int16(0), ""
+		err := key.Pages(bansPage, func(page []fairshare.BanRecord) ([]fairshare.BanRecord, error) {
+			last := client // a page may be read twice
+			err := r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
 				page = page[:0]
 				return r.rows(ctx, from, "SELECT "+banColumns+" FROM {}bans WHERE (client, kind, rule) > ($1, $2, $3) "+
 					"AND until > $4 ORDER BY client, kind, rule LIMIT $5",
 					[]any{client, kind, encode(rule), after, bansPage}, func(rows pgx.Rows) error {
-						b, _, err := scanBan(rows)
-						page = append(page, b)
+						b, k, err := scanBan(rows)
+						last, page = k, append(page, b)
 						return err
 					})
 			})
-			if err != nil {
-				yield(fairshare.BanRecord{}, err)
-				return
+			if len(page) > 0 {
+				b := &page[len(page)-1]
+				client, kind, rule = last, int16(b.Kind), b.Rule
 			}
-			for _, b := range page {
-				if !yield(b, nil) {
-					return
-				}
-			}
-			if more = len(page) == bansPage; more {
-				last := &page[len(page)-1]
-				kind, rule = int64(last.Kind), last.Rule
-				if client, err = key.Of(last.Client); err != nil {
-					yield(fairshare.BanRecord{}, r.fault(ctx, key.ErrRow))
-					return
-				}
-			}
+			return page, err
+		}, func(b *fairshare.BanRecord) bool { return yield(*b, nil) })
+		if err != nil {
+			yield(fairshare.BanRecord{}, err)
 		}
 	}
 }
@@ -111,19 +102,19 @@ func (r *Registry) lift(ctx context.Context, id fairshare.ClientID, at time.Time
 		if err != nil {
 			return lifted, err
 		}
-		changed, more = true, len(removed) == stepRows
+		changed, more = true, len(removed) == key.StepRows
 		lifted = append(lifted, removed...)
 	}
 	return lifted, nil
 }
 
 // unban removes bans of the clients from first to last that began at a time or before,
-// at most stepRows.
+// at most key.StepRows.
 func (t *tx) unban(first, last key.Key, at time.Time) (removed []fairshare.BanRecord, err error) {
 	var keys []key.Key
 	var c columns
 	err = t.query("SELECT "+banColumns+" FROM {}bans WHERE client BETWEEN $1 AND $2 AND began <= $3 "+
-		"ORDER BY client, kind, rule LIMIT $4", []any{first, last, key.Nanoseconds(at), stepRows},
+		"ORDER BY client, kind, rule LIMIT $4", []any{first, last, key.Nanoseconds(at), key.StepRows},
 		func(rows pgx.Rows) error {
 			b, k, err := scanBan(rows)
 			removed, keys = append(removed, b), append(keys, k)

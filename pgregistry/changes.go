@@ -9,6 +9,7 @@ import (
 	"fairshare/registry/key"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // mostChanged bounds the bans that Changes returns, but for those of one write.
@@ -18,7 +19,7 @@ const mostChanged = 5000
 // there are none, it reads one row.
 func (r *Registry) Changes(ctx context.Context, since registry.Version) (registry.Changes, error) {
 	var c registry.Changes
-	err := r.reading(ctx, func(ctx context.Context, from querier) error {
+	err := r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
 		c = registry.Changes{}
 		now := &c.Version
 		found, err := r.row(ctx, from, "SELECT overrides, lifted, bans FROM {}state WHERE id = 1", nil, &now.Overrides,
@@ -87,7 +88,7 @@ func (r *Registry) bansSince(ctx context.Context, from querier, after, upTo int6
 // Lifted returns the clients that were lifted or forgotten at a time or later, in order
 // of time.
 func (r *Registry) Lifted(ctx context.Context, since time.Time) (clients []registry.LiftedClient, err error) {
-	err = r.reading(ctx, func(ctx context.Context, from querier) error {
+	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
 		clients, err = r.lifted(ctx, from, "at >= $1", key.Nanoseconds(since))
 		return err
 	})

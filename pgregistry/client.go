@@ -3,6 +3,7 @@ package pgregistry
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -11,12 +12,7 @@ import (
 	"fairshare/registry/key"
 
 	"github.com/jackc/pgx/v5"
-)
-
-const (
-	usualLimit = 50
-	mostFound  = 100
-	mostInside = 1000
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 const clientColumns = "client, kept, first, last, requests, refused, blocked, dry_run, cpu, took, bytes, errors, bot, " +
@@ -31,7 +27,12 @@ type clientRow struct {
 
 func (r *Registry) clientRows(ctx context.Context, from querier, where string, args ...any) (
 	all []clientRow, err error) {
-	err = r.rows(ctx, from, "SELECT "+clientColumns+" FROM {}clients WHERE "+where, args, func(rows pgx.Rows) error {
+	err = r.eachClient(ctx, from, where, args, func(c clientRow) { all = append(all, c) })
+	return all, err
+}
+
+func (r *Registry) eachClient(ctx context.Context, from querier, where string, args []any, each func(clientRow)) error {
+	return r.rows(ctx, from, "SELECT "+clientColumns+" FROM {}clients WHERE "+where, args, func(rows pgx.Rows) error {
 		var c clientRow
 		var first, last, cpu, took int64
 		var state int16
@@ -46,11 +47,11 @@ func (r *Registry) clientRows(ctx context.Context, from querier, where string, a
 		if err = decodeAll(&c.Bot, &c.UserAgent, &c.Fleet); err != nil {
 			return err
 		}
-		c.Client, err = key.Client(c.key)
-		all = append(all, c)
+		if c.Client, err = key.Client(c.key); err == nil {
+			each(c)
+		}
 		return err
 	})
-	return all, err
 }
 
 // A sorting is an order of clients in SQL.
@@ -70,7 +71,7 @@ var sortings = map[string]sorting{
 	"bytes":     {order: "bytes DESC, requests DESC"},
 	"errors":    {order: "errors DESC, requests DESC"},
 	"client":    {order: "client"},
-	"last-seen": {order: "hour DESC, last DESC"},
+	"last-seen": {order: "minute DESC, last DESC"},
 }
 
 // Clients returns the clients that a query selects.
@@ -80,10 +81,10 @@ func (r *Registry) Clients(ctx context.Context, q registry.Query) ([]registry.Cl
 		return nil, err
 	}
 	if q.Limit <= 0 {
-		q.Limit = usualLimit
+		q.Limit = key.UsualLimit
 	}
 	var records []registry.ClientRecord
-	err = r.reading(ctx, func(ctx context.Context, from querier) error {
+	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
 		rows, err := r.selected(ctx, from, q)
 		if err != nil {
 			return err
@@ -108,7 +109,7 @@ func (r *Registry) Clients(ctx context.Context, q registry.Query) ([]registry.Cl
 }
 
 // selected returns the rows that a query selects, in any order. It may return more.
-func (r *Registry) selected(ctx context.Context, from querier, q registry.Query) ([]clientRow, error) {
+func (r *Registry) selected(ctx context.Context, from *pgxpool.Conn, q registry.Query) ([]clientRow, error) {
 	by := sortings[q.Sort]
 	end := " ORDER BY " + by.order + " LIMIT $1"
 	if q.Sticky {
@@ -132,14 +133,15 @@ func (r *Registry) selected(ctx context.Context, from querier, q registry.Query)
 	case q.Sticky:
 		return r.clientRows(ctx, from, "true"+end, q.Limit)
 	case by.rank != "":
-		rows, err := r.clientRows(ctx, from, by.rank+" > 0 ORDER BY "+by.rank+" DESC, "+by.order+" LIMIT $1", q.Limit)
+		largest := by.rank + " > 0 ORDER BY " + by.rank + " DESC, " + by.order + " LIMIT $1"
+		rows, err := r.clientsByIndex(ctx, from, largest, q.Limit)
 		if err != nil || len(rows) == q.Limit {
 			return rows, err
 		}
 	case q.Sort == "last-seen": // the index begins with kept
 		var all []clientRow
 		for kept := range keptByOperator + 1 {
-			rows, err := r.clientRows(ctx, from, "kept = $2"+end, q.Limit, kept)
+			rows, err := r.clientsByIndex(ctx, from, "kept = $2"+end, q.Limit, kept)
 			if err != nil {
 				return nil, err
 			}
@@ -150,8 +152,19 @@ func (r *Registry) selected(ctx context.Context, from querier, q registry.Query)
 	return r.clientRows(ctx, from, "true"+end, q.Limit)
 }
 
+// clientsByIndex is clientRows for an order that an index has; see byIndex.
+func (r *Registry) clientsByIndex(ctx context.Context, from *pgxpool.Conn, where string, args ...any) (
+	all []clientRow, err error) {
+	reads := &batch{}
+	reads.Queue("BEGIN READ ONLY")
+	reads.Queue("SELECT " + byIndex)
+	err = r.eachClient(ctx, reads, where, args, func(c clientRow) { all = append(all, c) })
+	reads.Queue("COMMIT")
+	return all, errors.Join(err, reads.send(ctx, from))
+}
+
 // readDecisions fills in the overrides, labels and notes of operators.
-func (r *Registry) readDecisions(ctx context.Context, from querier, all []clientRow) error {
+func (r *Registry) readDecisions(ctx context.Context, from *pgxpool.Conn, all []clientRow) error {
 	of := map[string]*clientRow{}
 	var keys []key.Key
 	for i := range all {
@@ -163,28 +176,26 @@ func (r *Registry) readDecisions(ctx context.Context, from querier, all []client
 	if len(keys) == 0 {
 		return nil
 	}
-	args := []any{keys}
-	if err := r.overridesOf(ctx, from, "client = ANY ($1)", args, func(k key.Key, o registry.OverrideRecord) {
-		of[string(k)].Override, of[string(k)].Sticky = &o, true
-	}); err != nil {
-		return err
-	}
-	if err := r.labelsOf(ctx, from, "client = ANY ($1) ORDER BY name", args, func(k key.Key, l registry.Label) {
-		c := of[string(k)]
-		c.Labels, c.Sticky = append(c.Labels, l.Name), true
-	}); err != nil {
-		return err
-	}
-	const notes = "SELECT client, text FROM {}notes WHERE client = ANY ($1)"
-	return r.rows(ctx, from, notes, args, func(rows pgx.Rows) error {
-		var k key.Key
-		var text string
-		if err := rows.Scan(&k, &text); err != nil {
-			return err
-		}
-		of[string(k)].Note, of[string(k)].Sticky = text, true
-		return decodeAll(&of[string(k)].Note)
-	})
+	const these = "client = ANY ($1)"
+	args, reads := []any{keys}, &batch{}
+	return errors.Join(
+		r.overridesOf(ctx, reads, these, args, func(k key.Key, o registry.OverrideRecord) {
+			of[string(k)].Override, of[string(k)].Sticky = &o, true
+		}),
+		r.labelsOf(ctx, reads, these+" ORDER BY name", args, func(k key.Key, l registry.Label) {
+			c := of[string(k)]
+			c.Labels, c.Sticky = append(c.Labels, l.Name), true
+		}),
+		r.rows(ctx, reads, "SELECT client, text FROM {}notes WHERE "+these, args, func(rows pgx.Rows) error {
+			var k key.Key
+			var text string
+			if err := rows.Scan(&k, &text); err != nil {
+				return err
+			}
+			of[string(k)].Note, of[string(k)].Sticky = text, true
+			return decodeAll(&of[string(k)].Note)
+		}),
+		reads.send(ctx, from))
 }
 
 // Client returns the records about a client, nil if there are none.
@@ -194,40 +205,30 @@ func (r *Registry) Client(ctx context.Context, id fairshare.ClientID) (*registry
 		return nil, err
 	}
 	var found *registry.Found
-	err = r.reading(ctx, func(ctx context.Context, from querier) error {
+	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
 		found = nil
-		f := &registry.Found{}
-		rows, err := r.clientRows(ctx, from, "client = $1", k)
-		if err != nil {
+		f, reads := &registry.Found{}, &batch{}
+		var rows []clientRow
+		first, last := key.Within(k)
+		if err := errors.Join(
+			r.eachClient(ctx, reads, "client = $1", []any{k}, func(c clientRow) { rows = append(rows, c) }),
+			r.readWider(ctx, reads, k, f),
+			r.rows(ctx, reads, "SELECT "+banColumns+" FROM {}bans WHERE client BETWEEN $1 AND $2 "+
+				"ORDER BY client, kind, rule LIMIT $3", []any{first, last, key.MostFound}, addBan(f)),
+			r.storiesWithin(ctx, reads, k, key.MostFound, &f.Stories),
+			r.rows(ctx, reads, "SELECT count(*) FROM (SELECT 1 FROM {}clients WHERE client BETWEEN $1 AND $2 "+
+				"AND client <> $3 LIMIT $4) AS inside", []any{first, last, k, key.MostInside},
+				func(rows pgx.Rows) error { return rows.Scan(&f.Inside) }),
+			reads.send(ctx, from)); err != nil {
 			return err
 		}
+		f.Record.Client, err = key.Client(k)
 		if len(rows) > 0 {
 			if err := r.readDecisions(ctx, from, rows); err != nil {
 				return err
 			}
 			f.Record = rows[0].ClientRecord
-		} else if f.Record.Client, err = key.Client(k); err != nil {
-			return err
 		}
-		if err := r.readWider(ctx, from, k, f); err != nil {
-			return err
-		}
-		first, last := key.Within(k)
-		if err := r.rows(ctx, from, "SELECT "+banColumns+" FROM {}bans WHERE client BETWEEN $1 AND $2 "+
-			"ORDER BY client, kind, rule LIMIT $3", []any{first, last, mostFound - min(len(f.Bans), mostFound)},
-			func(rows pgx.Rows) error {
-				b, _, err := scanBan(rows)
-				f.Bans = append(f.Bans, b)
-				return err
-			}); err != nil {
-			return err
-		}
-		if f.Stories, err = r.storiesWithin(ctx, from, k, mostFound); err != nil {
-			return err
-		}
-		inside, err := r.integer(ctx, from, "SELECT count(*) FROM (SELECT 1 FROM {}clients WHERE client BETWEEN $1 AND $2 "+
-			"AND client <> $3 LIMIT $4) AS inside", first, last, k, mostInside)
-		f.Inside = int(inside)
 		if len(rows)+len(f.Within)+len(f.Labels)+len(f.Bans)+len(f.Stories)+f.Inside > 0 {
 			found = f
 		}
@@ -239,30 +240,31 @@ func (r *Registry) Client(ctx context.Context, id fairshare.ClientID) (*registry
 	return found, nil
 }
 
-// readWider fills in the records of the prefixes that contain k.
-func (r *Registry) readWider(ctx context.Context, from querier, k key.Key, f *registry.Found) error {
+// addBan returns a function that adds a row to the bans of f, at most key.MostFound in all.
+func addBan(f *registry.Found) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		b, _, err := scanBan(rows)
+		if len(f.Bans) < key.MostFound {
+			f.Bans = append(f.Bans, b)
+		}
+		return err
+	}
+}
+
+// readWider queues the reads of the records of the prefixes that contain k.
+func (r *Registry) readWider(ctx context.Context, reads *batch, k key.Key, f *registry.Found) error {
 	args := []any{key.Wider(k)}
 	if key.IsBot(k) {
 		return nil
 	}
 	// Of these keys, that of a longer prefix is greater.
 	const in = "client = ANY ($1::bytea[]) ORDER BY client DESC"
-	if err := r.overridesOf(ctx, from, in, args, func(_ key.Key, o registry.OverrideRecord) {
-		f.Within = append(f.Within, o)
-	}); err != nil {
-		return err
-	}
-	if err := r.labelsOf(ctx, from, in+", name", args, func(_ key.Key, l registry.Label) {
-		f.Labels = append(f.Labels, l)
-	}); err != nil {
-		return err
-	}
-	const bans = "SELECT " + banColumns + " FROM {}bans WHERE " + in + ", kind, rule"
-	return r.rows(ctx, from, bans, args, func(rows pgx.Rows) error {
-		b, _, err := scanBan(rows)
-		f.Bans = append(f.Bans, b)
-		return err
-	})
+	return errors.Join(
+		r.overridesOf(ctx, reads, in, args, func(_ key.Key, o registry.OverrideRecord) {
+			f.Within = append(f.Within, o)
+		}),
+		r.labelsOf(ctx, reads, in+", name", args, func(_ key.Key, l registry.Label) { f.Labels = append(f.Labels, l) }),
+		r.rows(ctx, reads, "SELECT "+banColumns+" FROM {}bans WHERE "+in+", kind, rule", args, addBan(f)))
 }
 
 // Provisional returns the recorded provisional clients within a prefix, at most limit:
@@ -274,7 +276,7 @@ func (r *Registry) Provisional(ctx context.Context, id fairshare.ClientID, limit
 		return nil, err
 	}
 	first, last := key.Within(k)
-	err = r.reading(ctx, func(ctx context.Context, from querier) error {
+	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
 		clients = nil
 		return r.rows(ctx, from, "SELECT client FROM {}clients WHERE client BETWEEN $1 AND $2 AND length(client) = $3 "+
 			"ORDER BY client LIMIT $4", []any{first, last, key.ProvisionalLen(k), limit}, func(rows pgx.Rows) error {
@@ -302,7 +304,7 @@ func (r *Registry) Heaviest(ctx context.Context, id fairshare.ClientID, limit in
 		return nil, err
 	}
 	first, last := key.Within(k)
-	err = r.reading(ctx, func(ctx context.Context, from querier) error {
+	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
 		rows, err := r.clientRows(ctx, from, "client BETWEEN $1 AND $2 AND client <> $3 AND requests > 0 "+
 			"ORDER BY requests DESC, client LIMIT $4", first, last, k, limit)
 		records = nil
@@ -319,7 +321,7 @@ func (r *Registry) Heaviest(ctx context.Context, id fairshare.ClientID, limit in
 
 // TotalTime returns the upstream's time that all recorded clients used together.
 func (r *Registry) TotalTime(ctx context.Context) (total time.Duration, err error) {
-	err = r.reading(ctx, func(ctx context.Context, from querier) error {
+	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
 		sum, err := r.integer(ctx, from, "SELECT least(coalesce(sum(took), 0), 9223372036854775807)::bigint FROM {}clients")
 		total = time.Duration(sum)
 		return err
@@ -380,30 +382,22 @@ func (r *Registry) Sums(ctx context.Context, seen func(*registry.ClientSum) bool
 }
 
 // pages calls seen for each row of the clients that have sent a request, after one id. It returns the last id.
-func pages[Row any](ctx context.Context, r *Registry, at int64, columns string,
+func pages[Row any](ctx context.Context, r *Registry, after int64, columns string,
 	scan func(pgx.Rows, *int64) (Row, error), seen func(*Row) bool) (last int64, err error) {
-	page := make([]Row, 0, pageRows)
-	for {
-		next := at
-		err := r.reading(ctx, func(ctx context.Context, from querier) error {
-			page, next = page[:0], at
+	last = after
+	err = key.Pages(pageRows, func(page []Row) ([]Row, error) {
+		next := last
+		err := r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
+			page, next = page[:0], last // a page may be read twice
 			return r.rows(ctx, from, "SELECT id, "+columns+" FROM {}clients WHERE id > $1 AND first > 0 ORDER BY id LIMIT $2",
-				[]any{at, pageRows}, func(rows pgx.Rows) error {
+				[]any{last, pageRows}, func(rows pgx.Rows) error {
 					c, err := scan(rows, &next)
 					page = append(page, c)
 					return err
 				})
 		})
-		if err != nil {
-			return at, err
-		}
-		for i := range page {
-			if !seen(&page[i]) {
-				return next, nil
-			}
-		}
-		if at = next; len(page) < pageRows {
-			return at, nil
-		}
-	}
+		last = next
+		return page, err
+	}, seen)
+	return last, err
 }

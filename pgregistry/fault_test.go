@@ -24,12 +24,51 @@ import (
 // order, while operators decide and rows are pruned: no call fails, and counts add up.
 func TestServersShareARegistry(t *testing.T) {
 	s := pgtest.Start(t, "deadlock_timeout=50ms", "default_transaction_isolation=serializable")
+	testServersShareARegistry(t, s.URL("postgres"))
+}
+
+// All of that works through pgbouncer in transaction mode. With the URL of the server itself, notifications arrive;
+// without it, the log says that changes are read each second.
+func TestThroughAPooler(t *testing.T) {
+	s := pgtest.Start(t)
+	url := s.Pooler(t)
+	testServersShareARegistry(t, url)
+	var logged sync.Map
+	deaf := opened(t, url, Options{Schema: "fairshare", Listen: true,
+		Log: func(line string) { logged.Store(line, true) }})
+	lines := 0
+	logged.Range(func(line, _ any) bool {
+		if lines++; !strings.Contains(line.(string), "listen_url") {
+			t.Errorf("logged: %s", line)
+		}
+		return true
+	})
+	if lines != 1 {
+		t.Errorf("%d lines were logged, want 1", lines)
+	}
+	follower := opened(t, url, Options{Schema: "fairshare", Listen: true, ListenURL: s.URL("postgres")})
+	for range 2 { // at the start, and for the change
+		select {
+		case <-follower.Woken():
+		case <-time.After(20 * time.Second):
+			t.Fatal("no notification")
+		}
+		check(t, "Label", deaf.Label(ctx, registry.Label{Client: id("192.0.2.1"), Name: "partner"}))
+	}
+	select {
+	case <-deaf.Woken():
+		t.Error("a notification came through the pooler")
+	default:
+	}
+}
+
+func testServersShareARegistry(t *testing.T, url string) {
 	const servers, rounds, clients = 4, 25, 40
 	var all sync.WaitGroup
 	var opened [servers]*Registry
 	for n := range servers { // they also create the tables at the same time
 		all.Go(func() {
-			r, err := Open(ctx, s.URL("postgres"), Options{})
+			r, err := Open(ctx, url, Options{})
 			if err != nil {
 				t.Error(err)
 				return
@@ -217,8 +256,8 @@ func TestStoppedMemberBlocksOthersForAWhile(t *testing.T) {
 	conn, err := pgx.Connect(ctx, s.URL("postgres"))
 	check(t, "Connect", err)
 	defer conn.Close(ctx)
-	_, err = conn.PgConn().Exec(ctx, "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '500ms';"+
-		r.locks(lockChanges, lockRecords)).ReadAll()
+	_, err = conn.PgConn().Exec(ctx, "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '500ms'; "+
+		"SELECT "+r.locks(lockChanges, lockRecords)).ReadAll()
 	check(t, "BEGIN", err)
 	check(t, "Note", r.Note(ctx, id("192.0.2.1"), "x"))
 	_, err = conn.PgConn().Exec(ctx, "SELECT 1").ReadAll()
@@ -228,7 +267,7 @@ func TestStoppedMemberBlocksOthersForAWhile(t *testing.T) {
 	conn2, err := pgx.Connect(ctx, s.URL("postgres"))
 	check(t, "Connect", err)
 	defer conn2.Close(ctx)
-	_, err = conn2.PgConn().Exec(ctx, "BEGIN;"+r.locks(lockChanges)).ReadAll()
+	_, err = conn2.PgConn().Exec(ctx, "BEGIN; SELECT "+r.locks(lockChanges)).ReadAll()
 	check(t, "BEGIN", err)
 	if err := r.Note(ctx, id("192.0.2.1"), "y"); !errors.Is(err, registry.ErrBusy) {
 		t.Errorf("while another holds the lock: %v", err)

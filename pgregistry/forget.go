@@ -48,15 +48,15 @@ func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Ti
 	}{
 		{&f.Bans, func(t *tx) (int64, error) {
 			n, err := t.exec("DELETE FROM {}bans WHERE (client, kind, rule) IN (SELECT client, kind, rule FROM {}bans "+
-				"WHERE client BETWEEN $1 AND $2 LIMIT $3)", first, last, stepRows)
+				"WHERE client BETWEEN $1 AND $2 LIMIT $3)", first, last, key.StepRows)
 			t.bans -= n
 			return n, err
 		}},
 		{&f.Stories, func(t *tx) (int64, error) {
-			return t.dropStories("client BETWEEN $2 AND $3", stepRows, first, last)
+			return t.dropStories("client BETWEEN $2 AND $3", key.StepRows, first, last)
 		}},
 		{&f.Clients, func(t *tx) (int64, error) {
-			return t.dropClients("SELECT id FROM {}clients WHERE client BETWEEN $2 AND $3 LIMIT $1", stepRows, first, last)
+			return t.dropClients("SELECT id FROM {}clients WHERE client BETWEEN $2 AND $3 LIMIT $1", key.StepRows, first, last)
 		}},
 	} {
 		for more := true; more; {
@@ -68,7 +68,7 @@ func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Ti
 				return f, err
 			}
 			*step.total += int(n)
-			more = n == stepRows
+			more = n == key.StepRows
 		}
 	}
 	return f, nil

@@ -42,7 +42,7 @@ func (r *Registry) migrate(ctx context.Context, migrations []string) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if _, err := tx.Exec(ctx, r.locks(lockMigrate)); err != nil {
+	if _, err := tx.Exec(ctx, "SELECT "+r.locks(lockMigrate)); err != nil {
 		return err
 	}
 	from, err := r.tablesVersion(ctx, tx) // another process may have been faster
@@ -54,7 +54,7 @@ func (r *Registry) migrate(ctx context.Context, migrations []string) error {
 		return err
 	}
 	if from > 0 { // servers of the older version finish their transactions first
-		if err := run(r.locks(lockChanges, lockRecords)); err != nil {
+		if err := run("SELECT " + r.locks(lockChanges, lockRecords)); err != nil {
 			return err
 		}
 	}

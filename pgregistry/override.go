@@ -9,6 +9,7 @@ import (
 	"fairshare/registry/key"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // SetOverride sets an operator's override for a client, and replaces an earlier one.
@@ -137,7 +138,7 @@ func (r *Registry) Note(ctx context.Context, id fairshare.ClientID, text string)
 // include overrides that have ended.
 func (r *Registry) Overrides(ctx context.Context) (overrides []registry.OverrideRecord, labels []registry.Label,
 	err error) {
-	err = r.reading(ctx, func(ctx context.Context, from querier) error {
+	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
 		overrides, labels = nil, nil
 		if err := r.overridesOf(ctx, from, "true ORDER BY client", nil, func(_ key.Key, o registry.OverrideRecord) {
 			overrides = append(overrides, o)

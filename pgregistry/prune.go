@@ -9,9 +9,8 @@ import (
 	"fairshare/registry/key"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
-
-const overridesStay = 7 * 24 * time.Hour // after their end
 
 // Prune removes at most that many rows: those that are too old, then those over the
 // bounds. It reports whether there may be more to remove. If there is nothing to remove,
@@ -22,7 +21,8 @@ const overridesStay = 7 * 24 * time.Hour // after their end
 //   - overrides a week after their end,
 //   - clients over the bound: first those without any recorded ban, the longest unseen
 //     first, and last those with a ban in force; it never removes a client with an
-//     override, a label or a note,
+//     override, a label or a note. Of more clients than 16 times rows that were last seen
+//     in one minute, those that came first are removed first,
 //   - bans over the bound, those that ended first,
 //   - stories: the oldest one of the network with the most stories, while this network
 //     has more than a tenth of the bound or there are too many in all. If each network
@@ -33,11 +33,11 @@ func (r *Registry) Prune(ctx context.Context, now time.Time, rows int) (more boo
 	}
 	p := pruning{
 		now: key.Nanoseconds(now), old: key.Nanoseconds(now.Add(-r.o.Age)),
-		week: key.Nanoseconds(now.Add(-overridesStay)), day: key.Nanoseconds(now.Add(-registry.ChangesStay)),
+		week: key.Nanoseconds(now.Add(-key.OverridesStay)), day: key.Nanoseconds(now.Add(-registry.ChangesStay)),
 		tenth: max(int64(r.o.Stories)/10, 1),
 	}
 	todo := false
-	err = r.reading(ctx, func(ctx context.Context, from querier) error {
+	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
 		// The first entry of each index: an EXISTS might read the whole table.
 		_, err := r.row(ctx, from, `SELECT c.bans > $1 OR c.stories > $2
 			OR c.clients > $3 AND EXISTS (SELECT 1 FROM {}clients WHERE kept < 2)
@@ -46,7 +46,7 @@ func (r *Registry) Prune(ctx context.Context, now time.Time, rows int) (more boo
 			OR coalesce((SELECT until FROM {}bans ORDER BY until LIMIT 1) < $6, false)
 			OR coalesce((SELECT last FROM {}stories ORDER BY last LIMIT 1) < $6, false)
 			OR coalesce((SELECT stories FROM {}networks ORDER BY stories DESC LIMIT 1) > $7, false)
-			OR coalesce((SELECT last FROM {}clients WHERE kept = 0 ORDER BY hour, last LIMIT 1) < $6, false)
+			OR coalesce((SELECT minute FROM {}clients WHERE kept = 0 ORDER BY minute LIMIT 1) <= $6::bigint / `+minute+`, false)
 			FROM (SELECT sum(clients) AS clients, sum(bans) AS bans, sum(stories) AS stories FROM {}counts) c`,
 			[]any{r.o.Bans, r.o.Stories, r.o.Clients, p.week, p.day, p.old, p.tenth}, &todo)
 		return err
@@ -156,9 +156,18 @@ func (p *pruning) manyStories(t *tx, rows int64) (int64, error) {
 	return n, err
 }
 
+// The index of minutes has its clients in the order of their ids. So these statements look at some rows in that order,
+// and sort them: to sort all clients of a minute could take a second in a flood.
+const (
+	minute = "60000000000"
+	unseen = "ORDER BY minute, last, id LIMIT $2"
+	first  = "(SELECT id, client, minute, last FROM {}clients WHERE kept = "
+	window = " ORDER BY minute, id LIMIT 16 * $2) AS c "
+)
+
 func (p *pruning) oldClients(t *tx, rows int64) (int64, error) {
-	return t.dropClients("SELECT id FROM {}clients WHERE kept = 0 AND hour <= ($1::bigint / 3600000000000)::integer "+
-		"AND last < $1 ORDER BY hour, last, id LIMIT $2", p.old, rows)
+	return t.dropClients("SELECT id FROM "+first+"0 AND minute <= $1::bigint / "+minute+window+
+		"WHERE last < $1 "+unseen, p.old, rows)
 }
 
 // manyClients searches only some of the clients for bans that have ended, so that a step
@@ -166,11 +175,10 @@ func (p *pruning) oldClients(t *tx, rows int64) (int64, error) {
 func (p *pruning) manyClients(t *tx, rows int64) (removed int64, err error) {
 	over := p.clients + t.clients - int64(t.o.Clients)
 	for _, query := range []string{
-		"SELECT id FROM {}clients WHERE $1::bigint IS NOT NULL AND kept = 0 ORDER BY hour, last, id LIMIT $2",
-		"SELECT id FROM (SELECT id, client, hour, last FROM {}clients WHERE kept = 1 ORDER BY hour, last, id LIMIT 10 * $2) " +
-			"AS c WHERE NOT EXISTS (SELECT 1 FROM {}bans b WHERE b.client = c.client AND b.until > $1) " +
-			"ORDER BY hour, last, id LIMIT $2",
-		"SELECT id FROM {}clients WHERE $1::bigint IS NOT NULL AND kept = 1 ORDER BY hour, last, id LIMIT $2",
+		"SELECT id FROM " + first + "0" + window + "WHERE $1::bigint IS NOT NULL " + unseen,
+		"SELECT id FROM " + first + "1" + window + "WHERE NOT EXISTS (SELECT 1 FROM {}bans b WHERE b.client = c.client " +
+			"AND b.until > $1) " + unseen,
+		"SELECT id FROM " + first + "1" + window + "WHERE $1::bigint IS NOT NULL " + unseen,
 	} {
 		if n := min(rows-removed, over); n > 0 {
 			deleted, err := t.dropClients(query, p.now, n)

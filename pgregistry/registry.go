@@ -60,6 +60,7 @@ type Options struct {
 
 	// ListenURL names the server itself, if a pooler such as pgbouncer is at the other URL:
 	// a connection that waits for notifications must not be shared. "" means the same URL.
+	// If a pooler is there, Woken reports nothing then.
 	ListenURL string
 
 	ReadOnly  bool // never creates, never migrates, never writes
@@ -165,9 +166,6 @@ func config(text string, o *Options) (*pgxpool.Config, string, error) {
 	if !q.Has("application_name") {
 		q.Set("application_name", "fairshare")
 	}
-	if o.ListenURL != "" && !q.Has("default_query_exec_mode") { // prepared statements belong to a connection
-		q.Set("default_query_exec_mode", "cache_describe")
-	}
 	u.RawQuery = q.Encode()
 	c, err := pgxpool.ParseConfig(u.String())
 	if err != nil {
@@ -246,6 +244,17 @@ func open(ctx context.Context, url string, o Options, migrations []string) (*Reg
 	if r.pool, err = pgxpool.NewWithConfig(ctx, c); err != nil {
 		return nil, r.fault(ctx, err)
 	}
+	pooled, err := r.isPooled(ctx)
+	if err == nil && pooled { // prepared statements belong to a connection of the server
+		r.pool.Close()
+		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		r.pool, err = pgxpool.NewWithConfig(ctx, c)
+	}
+	if err != nil {
+		err = r.fault(ctx, err)
+		r.pool.Close()
+		return nil, err
+	}
 	r.closing, r.close = context.WithCancel(context.Background())
 	if err := r.prepare(ctx, migrations); err != nil {
 		err = r.fault(ctx, err)
@@ -255,10 +264,29 @@ func open(ctx context.Context, url string, o Options, migrations []string) (*Reg
 	if !o.ReadOnly {
 		r.running.Go(r.notify)
 	}
-	if o.Listen {
+	switch {
+	case o.Listen && pooled && o.ListenURL == "":
+		o.Log(fmt.Sprintf("PostgreSQL registry %s: a connection pooler is in between: changes are read each second; "+
+			"listen_url: with the address of the server itself has them noticed at once", where))
+	case o.Listen:
 		r.running.Go(func() { r.listen(listen) })
 	}
 	return r, nil
+}
+
+// isPooled reports whether a pooler, such as pgbouncer, is between this process and the server: its connections have
+// other process numbers than the server's.
+func (r *Registry) isPooled(ctx context.Context) (pooled bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	conn, err := r.pool.Acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Release()
+	var pid int32
+	err = conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid)
+	return uint32(pid) != conn.Conn().PgConn().PID(), err
 }
 
 // prepare checks the version of the tables, and updates them.
@@ -320,22 +348,40 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
+// A batch is a querier that gathers queries. Their rows are read by send, in one round trip.
+type batch struct{ pgx.Batch }
+
+func (*batch) Query(context.Context, string, ...any) (pgx.Rows, error) {
+	return nil, errors.New("the rows of a batch are read by send")
+}
+
+func (b *batch) send(ctx context.Context, conn *pgxpool.Conn) error {
+	return conn.SendBatch(ctx, &b.Batch).Close()
+}
+
 // rows calls each for each row.
 func (r *Registry) rows(ctx context.Context, from querier, query string, args []any, each func(pgx.Rows) error) error {
+	read := func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := each(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}
+	if b, ok := from.(*batch); ok {
+		b.Queue(r.sql(query), args...).Query(read)
+		return nil
+	}
 	rows, err := from.Query(ctx, r.sql(query), args...)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	for rows.Next() {
-		if err := each(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return read(rows)
 }
 
-// row reads one row into to, and reports whether there is one.
+// row reads one row into to, and reports whether there is one; not from a batch.
 func (r *Registry) row(ctx context.Context, from querier, query string, args []any, to ...any) (found bool, err error) {
 	err = r.rows(ctx, from, query, args, func(rows pgx.Rows) error {
 		found = true
@@ -345,7 +391,7 @@ func (r *Registry) row(ctx context.Context, from querier, query string, args []a
 }
 
 // reading calls do with a connection that reads.
-func (r *Registry) reading(ctx context.Context, do func(ctx context.Context, from querier) error) error {
+func (r *Registry) reading(ctx context.Context, do func(ctx context.Context, from *pgxpool.Conn) error) error {
 	if r.closing.Err() != nil {
 		return r.fault(ctx, errClosed)
 	}

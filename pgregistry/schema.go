@@ -7,11 +7,14 @@ package pgregistry
 // is a key of package key. Texts are as [encode] writes them.
 var migrations = []string{schema1}
 
-// The columns hour and rank_… change rarely, so that most updates of a client touch no
+// The columns minute and rank_… change rarely, so that most updates of a client touch no
 // index (heap-only tuples). Otherwise updates of indexes would take most of the time, and
 // most of the write-ahead log. A rank grows with its value, in steps of an
 // eighth of a factor e. The column kept says why a row must not be removed: 1 a recorded
 // ban, 2 an override, a label or a note.
+//
+// The table names has addresses of bots with the host names that the DNS has confirmed, and
+// when a server has written them, by the clock of the database.
 //
 // The table state has the Version. Its row changes only under the lock of changes, so
 // that numbers are in the order of commits. The table counts has the numbers of rows. It
@@ -35,7 +38,7 @@ CREATE TABLE {}clients (
 	bot text COLLATE "C" NOT NULL DEFAULT '',
 	fleet text COLLATE "C" NOT NULL DEFAULT '',
 	agent text COLLATE "C" NOT NULL DEFAULT '',
-	hour integer NOT NULL GENERATED ALWAYS AS ((last / 3600000000000)::integer) STORED,
+	minute integer NOT NULL GENERATED ALWAYS AS ((last / 60000000000)::integer) STORED,
 	rank_requests smallint NOT NULL GENERATED ALWAYS AS
 		(CASE WHEN requests >= 100 THEN floor(8 * ln(requests::float8))::smallint ELSE 0 END) STORED,
 	rank_refused smallint NOT NULL GENERATED ALWAYS AS
@@ -45,7 +48,7 @@ CREATE TABLE {}clients (
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 CREATE UNIQUE INDEX clients_client ON {}clients (client);
 CREATE UNIQUE INDEX clients_id ON {}clients (id);
-CREATE INDEX clients_hour ON {}clients (kept, hour);
+CREATE INDEX clients_minute ON {}clients (kept, minute, id);
 CREATE INDEX clients_requests ON {}clients (rank_requests) WHERE rank_requests > 0;
 CREATE INDEX clients_refused ON {}clients (rank_refused) WHERE rank_refused > 0;
 CREATE INDEX clients_cpu ON {}clients (rank_cpu) WHERE rank_cpu > 0;
@@ -151,6 +154,13 @@ CREATE TABLE {}counts (
 	stories bigint NOT NULL DEFAULT 0
 );
 INSERT INTO {}counts (slot) SELECT generate_series(0, 15);
+
+CREATE TABLE {}names (
+	addr bytea PRIMARY KEY,
+	names text COLLATE "C" NOT NULL,
+	at bigint NOT NULL
+);
+CREATE INDEX names_at ON {}names (at);
 
 CREATE TABLE {}settings (
 	name text COLLATE "C" PRIMARY KEY,

@@ -6,6 +6,8 @@ import (
 
 	"fairshare/registry"
 	"fairshare/registry/key"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Settings returns the last Settings of SetSettings, the zero Settings if there are none.
@@ -59,7 +61,7 @@ func (r *Registry) SetAttackMode(ctx context.Context, mode registry.AttackMode) 
 
 // setting reads a row of settings into a value, which stays as it is if there is none.
 func (r *Registry) setting(ctx context.Context, name string, value any) error {
-	return r.reading(ctx, func(ctx context.Context, from querier) error {
+	return r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
 		var text []byte
 		found, err := r.row(ctx, from, "SELECT value FROM {}settings WHERE name = $1", []any{name}, &text)
 		if err != nil || !found {
@@ -88,7 +90,7 @@ func (t *tx) setSetting(name string, value any) error {
 
 // ReferenceKey returns the key of references: 32 random bytes, created with the tables.
 func (r *Registry) ReferenceKey(ctx context.Context) (secret []byte, err error) {
-	err = r.reading(ctx, func(ctx context.Context, from querier) error {
+	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
 		_, err := r.row(ctx, from, "SELECT value FROM {}settings WHERE name = 'reference key'", nil, &secret)
 		if err == nil && len(secret) != 32 {
 			err = key.ErrRow
@@ -104,7 +106,7 @@ func (r *Registry) ReferenceKey(ctx context.Context) (secret []byte, err error) 
 // VisitorSecrets returns the secrets that sign visitors' cookies on all servers, as
 // ReplaceVisitorSecrets has stored them; nil if there are none.
 func (r *Registry) VisitorSecrets(ctx context.Context) (text []byte, err error) {
-	err = r.reading(ctx, func(ctx context.Context, from querier) error {
+	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
 		text = nil
 		_, err := r.row(ctx, from, "SELECT value FROM {}settings WHERE name = 'visitor secrets'", nil, &text)
 		return err
@@ -126,7 +128,7 @@ func (r *Registry) ReplaceVisitorSecrets(ctx context.Context, was, next []byte) 
 
 // Stats counts the rows of the registry, and the bytes of its tables and indexes.
 func (r *Registry) Stats(ctx context.Context) (s registry.Stats, err error) {
-	err = r.reading(ctx, func(ctx context.Context, from querier) error {
+	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
 		_, err := r.row(ctx, from, "SELECT sum(clients)::bigint, sum(bans)::bigint, sum(stories)::bigint, "+
 			"(SELECT count(*) FROM {}labels), (SELECT count(*) FROM {}overrides), "+
 			"(SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "+

@@ -10,6 +10,7 @@ import (
 	"fairshare/registry/key"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 func scanStory(rows pgx.Rows) (s registry.Story, err error) {
@@ -35,22 +36,21 @@ func scanStory(rows pgx.Rows) (s registry.Story, err error) {
 	return s, err
 }
 
-func (r *Registry) stories(ctx context.Context, from querier, where string, args ...any) (
-	all []registry.Story, err error) {
-	err = r.rows(ctx, from, "SELECT "+storyColumns+" FROM {}stories WHERE "+where, args, func(rows pgx.Rows) error {
+// stories reads stories into all.
+func (r *Registry) stories(ctx context.Context, from querier, all *[]registry.Story, where string, args ...any) error {
+	*all = nil
+	return r.rows(ctx, from, "SELECT "+storyColumns+" FROM {}stories WHERE "+where, args, func(rows pgx.Rows) error {
 		s, err := scanStory(rows)
-		all = append(all, s)
+		*all = append(*all, s)
 		return err
 	})
-	return all, err
 }
 
 // Story returns the stories of a reference, the latest first: usually one or none, at
 // most 100.
 func (r *Registry) Story(ctx context.Context, id string) (found []registry.Story, err error) {
-	err = r.reading(ctx, func(ctx context.Context, from querier) error {
-		found, err = r.stories(ctx, from, "id = $1 ORDER BY last DESC, client, rule LIMIT 100", encode(id))
-		return err
+	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
+		return r.stories(ctx, from, &found, "id = $1 ORDER BY last DESC, client, rule LIMIT 100", encode(id))
 	})
 	if err != nil {
 		return nil, err
@@ -65,9 +65,8 @@ func (r *Registry) Stories(ctx context.Context, id fairshare.ClientID, limit int
 	if err != nil {
 		return nil, err
 	}
-	err = r.reading(ctx, func(ctx context.Context, from querier) error {
-		found, err = r.storiesWithin(ctx, from, k, limit)
-		return err
+	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
+		return r.storiesWithin(ctx, from, k, limit, &found)
 	})
 	if err != nil {
 		return nil, err
@@ -75,10 +74,12 @@ func (r *Registry) Stories(ctx context.Context, id fairshare.ClientID, limit int
 	return found, nil
 }
 
-func (r *Registry) storiesWithin(ctx context.Context, from querier, k key.Key, limit int) ([]registry.Story, error) {
+// storiesWithin reads the latest stories of the clients within k into all; a limit of 0 means 50.
+func (r *Registry) storiesWithin(ctx context.Context, from querier, k key.Key, limit int, all *[]registry.Story) error {
 	if limit <= 0 {
-		limit = usualLimit
+		limit = key.UsualLimit
 	}
 	first, last := key.Within(k)
-	return r.stories(ctx, from, "client BETWEEN $1 AND $2 ORDER BY last DESC, client, rule LIMIT $3", first, last, limit)
+	return r.stories(ctx, from, all, "client BETWEEN $1 AND $2 ORDER BY last DESC, client, rule LIMIT $3", first, last,
+		limit)
 }

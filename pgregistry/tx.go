@@ -38,17 +38,17 @@ const (
 	tries    = 5 // of a transaction that fails because of another one
 )
 
-// locks returns statements that take locks.
+// locks returns the expressions of a SELECT that take locks.
 func (r *Registry) locks(locks ...int) string {
-	var all strings.Builder
-	for _, lock := range locks {
+	all := make([]string, len(locks))
+	for i, lock := range locks {
 		shared := ""
 		if lock == lockRecordsShared {
 			lock, shared = lockRecords, "_shared"
 		}
-		fmt.Fprintf(&all, "SELECT pg_advisory_xact_lock%s(%d, %d);", shared, r.lock, lock)
+		all[i] = fmt.Sprintf("pg_advisory_xact_lock%s(%d, %d)", shared, r.lock, lock)
 	}
-	return all.String()
+	return strings.Join(all, ", ")
 }
 
 // A tx is a transaction that writes. At its end it updates the tables counts and state.
@@ -61,11 +61,19 @@ type tx struct {
 	banned                 bool  // bans were written: state.bans grows
 	lifted                 int64 // the last of changes; 0: none was added
 	latest                 int64 // see Batch.At, Unix ns
+
+	// The numbers of rows at the start of a transaction of Write.
+	clientsBefore, storiesBefore int64
 }
 
 // writing runs do in a transaction that holds locks. synced: it is on the disk when
 // writing returns. It runs do again if the transaction fails because of another one.
 func (r *Registry) writing(ctx context.Context, synced bool, locks []int, do func(*tx) error) error {
+	return r.transaction(ctx, synced, false, locks, do)
+}
+
+// transaction is writing. With lifts it also reads new lifts and the numbers of rows.
+func (r *Registry) transaction(ctx context.Context, synced, lifts bool, locks []int, do func(*tx) error) error {
 	if r.o.ReadOnly {
 		return &Error{Where: r.where, Kind: registry.ErrReadOnly, Details: "it was opened for reading only"}
 	}
@@ -80,14 +88,18 @@ func (r *Registry) writing(ctx context.Context, synced bool, locks []int, do fun
 		if conn, err = r.pool.Acquire(inner); err != nil {
 			break
 		}
-		var version bool
-		version, err = r.run(inner, conn, synced, locks, do)
+		var version, began bool
+		version, began, err = r.run(inner, conn, synced, lifts, locks, do)
+		cut := !began && conn.Conn().IsClosed() // by a restart of the server: nothing was done
 		conn.Release()
 		if err == nil {
 			if version {
 				r.announce()
 			}
 			return nil
+		}
+		if cut && inner.Err() == nil {
+			continue
 		}
 		var pg *pgconn.PgError
 		if !errors.As(err, &pg) || pg.Code != "40001" && pg.Code != "40P01" {
@@ -101,23 +113,16 @@ func (r *Registry) writing(ctx context.Context, synced bool, locks []int, do fun
 	return r.fault(ctx, err)
 }
 
-// run runs one transaction. version reports that it has changed the Version.
-func (r *Registry) run(ctx context.Context, conn *pgxpool.Conn, synced bool, locks []int, do func(*tx) error) (
-	version bool, err error) {
-	begin := "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = '" + lockTime +
-		"'; SET LOCAL idle_in_transaction_session_timeout = '" + idleTime + "';"
-	if !synced {
-		begin += "SET LOCAL synchronous_commit = off;"
-	}
+// run runs one transaction. version reports that it has changed the Version, and began that do was called.
+func (r *Registry) run(ctx context.Context, conn *pgxpool.Conn, synced, lifts bool, locks []int, do func(*tx) error) (
+	version, began bool, err error) {
 	t := &tx{Registry: r, Conn: conn, ctx: ctx}
-	if _, err = conn.Conn().PgConn().Exec(ctx, begin+r.locks(locks...)).ReadAll(); err == nil {
+	if err = t.begin(synced, lifts, locks); err == nil {
+		began = true
 		err = do(t)
 	}
 	if err == nil {
-		err = t.count()
-	}
-	if err == nil {
-		_, err = conn.Exec(ctx, "COMMIT")
+		err = t.commit()
 	}
 	if err != nil && !conn.Conn().IsClosed() {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -126,7 +131,46 @@ func (r *Registry) run(ctx context.Context, conn *pgxpool.Conn, synced bool, loc
 			_ = conn.Conn().Close(undo)
 		}
 	}
-	return t.overrides || t.lifted > 0 || t.banned, err
+	return t.overrides || t.lifted > 0 || t.banned, began, err
+}
+
+// byIndex are expressions of a SELECT after which the statements of a transaction find their rows by indexes. The
+// statistics of a table that has just grown, or a plan from when it was empty, would have some read all of it.
+const byIndex = "set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), " +
+	"set_config('max_parallel_workers_per_gather', '0', true)"
+
+// begin begins the transaction, in one round trip.
+func (t *tx) begin(synced, lifts bool, locks []int) (err error) {
+	set := byIndex + ", set_config('lock_timeout', '" + lockTime + "', true), " +
+		"set_config('idle_in_transaction_session_timeout', '" + idleTime + "', true)"
+	if !synced {
+		set += ", set_config('synchronous_commit', 'off', true)"
+	}
+	if len(locks) > 0 {
+		set += ", " + t.locks(locks...)
+	}
+	var all pgx.Batch
+	all.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+	all.Queue("SELECT " + set)
+	var after int64
+	if lifts {
+		after = t.queueLifts(&all)
+	}
+	results := t.SendBatch(t.ctx, &all)
+	defer func() {
+		if failed := results.Close(); err == nil {
+			err = failed
+		}
+	}()
+	for range 2 {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+	}
+	if lifts {
+		return t.readLifts(results, after)
+	}
+	return nil
 }
 
 // exec runs a statement and returns how many rows it changed.
@@ -149,21 +193,21 @@ func (r *Registry) integer(ctx context.Context, from querier, query string, args
 	return n, err
 }
 
-// count adds the changes of the transaction to counts and state, last of all: other
-// transactions wait for these rows.
-func (t *tx) count() error {
+// commit adds the changes of the transaction to counts and state, last of all: other
+// transactions wait for these rows. It sends all statements at once: after an error in
+// one, the server skips the others.
+func (t *tx) commit() error {
+	var all pgx.Batch
 	if t.clients|t.bans|t.stories != 0 {
-		if _, err := t.exec("UPDATE {}counts SET clients = clients + $2, bans = bans + $3, stories = stories + $4 "+
-			"WHERE slot = $1", t.slot, t.clients, t.bans, t.stories); err != nil {
-			return err
-		}
+		all.Queue(t.sql("UPDATE {}counts SET clients = clients + $2, bans = bans + $3, stories = stories + $4 "+
+			"WHERE slot = $1"), t.slot, t.clients, t.bans, t.stories)
 	}
 	if t.overrides || t.lifted > 0 || t.banned {
-		_, err := t.exec("UPDATE {}state SET overrides = overrides + $1::boolean::int, lifted = greatest(lifted, $2), "+
-			"bans = bans + $3::boolean::int WHERE id = 1", t.overrides, t.lifted, t.banned)
-		return err
+		all.Queue(t.sql("UPDATE {}state SET overrides = overrides + $1::boolean::int, lifted = greatest(lifted, $2), "+
+			"bans = bans + $3::boolean::int WHERE id = 1"), t.overrides, t.lifted, t.banned)
 	}
-	return nil
+	all.Queue("COMMIT")
+	return t.SendBatch(t.ctx, &all).Close()
 }
 
 // protect adds rows for clients without one, and raises the kept of all to at least this
@@ -220,10 +264,6 @@ func sorted(keys []key.Key) []key.Key {
 	slices.SortFunc(keys, slices.Compare)
 	return slices.CompactFunc(keys, slices.Equal)
 }
-
-// stepRows bounds the rows that one transaction of Lift or Forget removes, so that other
-// writers wait for one step only.
-const stepRows = 1000
 
 // encode returns a text as PostgreSQL can store it: as it is, or if it is not valid UTF-8,
 // contains a zero byte or looks like an encoded one, as \x and hexadecimal digits.

@@ -50,24 +50,16 @@ func (r *Registry) Write(ctx context.Context, b registry.Batch) error {
 		many = errors.Is(err, errMany)
 		return err
 	}
-	err := r.writing(ctx, len(b.Bans) > 0, locks, write)
+	err := r.transaction(ctx, len(b.Bans) > 0, true, locks, write)
 	if many {
 		locks[records] = lockRecords
-		err = r.writing(ctx, len(b.Bans) > 0, locks, write)
+		err = r.transaction(ctx, len(b.Bans) > 0, true, locks, write)
 	}
 	return err
 }
 
 // errMany reports that stories have to be removed, which needs lockRecords.
 var errMany = errors.New("too many stories")
-
-// mostSpent bounds each value of an update, so that no sum overflows.
-const mostSpent = 1 << 50
-
-func bounded[N ~int64](n N) int64 { return min(max(int64(n), 0), mostSpent) }
-
-// most returns the number of rows that Write allows for a bound.
-func most(bound int) int64 { return int64(bound) + int64(bound)/16 }
 
 // A stored is a record with its key, and the start of the client's records in Unix ns.
 type stored[R any] struct {
@@ -97,10 +89,6 @@ func layers[R any](all []stored[R], name func(*stored[R]) string) (layers [][]st
 
 func (t *tx) write(b *registry.Batch, alone bool) error {
 	t.latest = key.Latest(b.At)
-	clients, stories, err := t.readLifts()
-	if err != nil {
-		return err
-	}
 	var bans []stored[fairshare.BanRecord]
 	var deltas []stored[registry.ClientDelta]
 	var told []stored[registry.Story]
@@ -132,72 +120,79 @@ func (t *tx) write(b *registry.Batch, alone bool) error {
 		}
 	}
 	t.liftsMu.Unlock()
-	if stories+int64(len(told)) > most(t.o.Stories) && !alone {
+	if t.storiesBefore+int64(len(told)) > key.MostRows(t.o.Stories) && !alone {
 		return errMany
 	}
 	if err := t.writeBans(bans); err != nil {
 		return err
 	}
-	if err := t.writeClients(deltas, clients); err != nil {
+	if err := t.writeClients(deltas, t.clientsBefore); err != nil {
 		return err
 	}
-	return t.writeStories(told, stories)
+	return t.writeStories(told, t.storiesBefore)
 }
 
 // liftsStay is how long lifts are kept in memory before all are read again, so that it
 // holds no more than the table.
 const liftsStay = 24 * time.Hour
 
-// readLifts reads the new rows of changes, and the numbers of clients and stories.
-func (t *tx) readLifts() (clients, stories int64, err error) {
+// queueLifts queues what readLifts reads: the rows of changes after one, which it returns.
+func (t *tx) queueLifts(all *pgx.Batch) (after int64) {
 	t.liftsMu.Lock()
 	defer t.liftsMu.Unlock()
-	var batch pgx.Batch
-	var newest int64
-	batch.Queue(t.sql("SELECT s.lifted, c.clients, c.stories FROM {}state s, (SELECT sum(clients)::bigint AS clients, " +
+	if time.Since(t.liftsAge) > liftsStay {
+		t.lifts, t.liftsAge = key.Lifts{}, time.Now()
+	}
+	all.Queue(t.sql("SELECT s.lifted, c.clients, c.stories FROM {}state s, (SELECT sum(clients)::bigint AS clients, " +
 		"sum(stories)::bigint AS stories FROM {}counts) c WHERE s.id = 1"))
-	batch.Queue(t.sql("SELECT id, client, at, forget FROM {}changes WHERE id > $1 ORDER BY id"), t.lifts.LastID)
-	results := t.SendBatch(t.ctx, &batch)
-	defer results.Close()
-	if err := results.QueryRow().Scan(&newest, &clients, &stories); err != nil {
-		return 0, 0, err
+	all.Queue(t.sql("SELECT id, client, at, forget FROM {}changes WHERE id > $1 ORDER BY id"), t.lifts.LastID)
+	return t.lifts.LastID
+}
+
+// readLifts reads the new rows of changes, and the numbers of clients and stories.
+func (t *tx) readLifts(results pgx.BatchResults, after int64) error {
+	var newest int64
+	if err := results.QueryRow().Scan(&newest, &t.clientsBefore, &t.storiesBefore); err != nil {
+		return err
 	}
 	rows, err := results.Query()
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	defer rows.Close()
-	if newest < t.lifts.LastID || time.Since(t.liftsAge) > liftsStay { // a backup was restored
+	t.liftsMu.Lock()
+	defer t.liftsMu.Unlock()
+	if newest < after || t.lifts.LastID < after { // a backup was restored, or another call has begun again
 		t.lifts, t.liftsAge = key.Lifts{}, time.Now()
-		if newest > 0 {
-			rows.Close()
-			if err := results.Close(); err != nil {
-				return 0, 0, err
-			}
-			return clients, stories, t.query("SELECT id, client, at, forget FROM {}changes ORDER BY id", nil, t.addLift)
+		if newest == 0 {
+			return nil
 		}
+		rows.Close()
+		if err := results.Close(); err != nil {
+			return err
+		}
+		return t.query("SELECT id, client, at, forget FROM {}changes ORDER BY id", nil, t.addLift)
 	}
 	for rows.Next() {
 		if err := t.addLift(rows); err != nil {
-			return 0, 0, err
+			return err
 		}
 	}
-	return clients, stories, rows.Err()
+	return rows.Err()
 }
 
 func (t *tx) addLift(rows pgx.Rows) error {
 	var id, at int64
 	var k key.Key
 	var forget bool
-	if err := rows.Scan(&id, &k, &at, &forget); err != nil {
+	if err := rows.Scan(&id, &k, &at, &forget); err != nil || id <= t.lifts.LastID { // another call has added it
 		return err
 	}
 	return t.lifts.Add(id, k, at, forget)
 }
 
-// writeBans writes bans. The caller holds lockChanges.
+// writeBans writes bans, and protects the clients of new ones. The caller holds lockChanges.
 func (t *tx) writeBans(all []stored[fairshare.BanRecord]) error {
-	var added []key.Key
 	for _, layer := range layers(all, func(s *stored[fairshare.BanRecord]) string {
 		return string(s.key) + "\x00" + string(rune(s.rec.Kind)) + s.rec.Rule
 	}) {
@@ -207,7 +202,7 @@ func (t *tx) writeBans(all []stored[fairshare.BanRecord]) error {
 			c.add(layer[i].key, int16(b.Kind), encode(b.Rule), int32(min(max(b.Number, 0), math.MaxInt32)),
 				key.Nanoseconds(b.Began), key.Nanoseconds(b.Until), key.Nanoseconds(b.Since), b.DryRun)
 		}
-		err := t.query(`INSERT INTO {}bans AS b (client, kind, rule, number, began, until, since, dry, change)
+		err := t.query(`WITH written AS (INSERT INTO {}bans AS b (client, kind, rule, number, began, until, since, dry, change)
 			SELECT client, kind, rule, number, began, until, since, dry, (SELECT bans + 1 FROM {}state WHERE id = 1)
 			FROM unnest($2::bytea[], $3::smallint[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[], $9::boolean[])
 				WITH ORDINALITY AS d (client, kind, rule, number, began, until, since, dry, n) ORDER BY n
@@ -215,30 +210,28 @@ func (t *tx) writeBans(all []stored[fairshare.BanRecord]) error {
 				until = excluded.until, since = excluded.since, dry = excluded.dry, change = excluded.change
 			WHERE b.began <= excluded.began AND (b.until <= excluded.until OR b.until <= excluded.began) OR b.began > $1
 				OR b.until <= $1 AND b.until - b.began = excluded.until - excluded.began AND b.since < excluded.since
-			RETURNING client, xmax = 0`, c.args(t.latest), func(rows pgx.Rows) error {
-			var k key.Key
-			var isNew bool
-			err := rows.Scan(&k, &isNew)
-			if t.banned = true; isNew {
-				added = append(added, k)
-			}
+			RETURNING client, xmax = 0 AS added),
+		protected AS (INSERT INTO {}clients AS c (client, kept) SELECT DISTINCT client, 1 FROM written WHERE added ORDER BY client
+			ON CONFLICT (client) DO UPDATE SET kept = 1 WHERE c.kept < 1 RETURNING xmax = 0 AS added)
+		SELECT (SELECT count(*) FROM written), (SELECT count(*) FROM written WHERE added),
+			(SELECT count(*) FROM protected WHERE added)`, c.args(t.latest), func(rows pgx.Rows) error {
+			var written, bans, clients int64
+			err := rows.Scan(&written, &bans, &clients)
+			t.banned = t.banned || written > 0
+			t.bans, t.clients = t.bans+bans, t.clients+clients
 			return err
 		})
 		if err != nil {
 			return err
 		}
 	}
-	t.bans += int64(len(added))
-	if len(added) == 0 {
-		return nil
-	}
-	return t.protect(added, keptByBan)
+	return nil
 }
 
 // writeClients writes updates of clients. total is the number of clients before. It
 // adds new ones only up to the bound.
 func (t *tx) writeClients(all []stored[registry.ClientDelta], total int64) error {
-	if most := most(t.o.Clients); total+t.clients+int64(len(all)) > most {
+	if most := key.MostRows(t.o.Clients); total+t.clients+int64(len(all)) > most {
 		known := map[string]bool{}
 		keys := make([]key.Key, len(all))
 		for i := range all {
@@ -267,11 +260,12 @@ func (t *tx) writeClients(all []stored[registry.ClientDelta], total int64) error
 		for i := range layer {
 			d := layer[i].rec
 			s := &d.Spent
-			c.add(layer[i].key, layer[i].from, key.Nanoseconds(d.LastSeen), bounded(s.Requests), bounded(s.Refused),
-				bounded(s.Blocked), bounded(s.DryRun), bounded(s.CPU), bounded(s.Time), bounded(s.Bytes),
-				bounded(s.Errors), encode(d.Bot), int16(d.BotState), encode(d.UserAgent), encode(d.Fleet))
+			c.add(layer[i].key, layer[i].from, key.Nanoseconds(d.LastSeen),
+				key.Bounded(s.Requests), key.Bounded(s.Refused), key.Bounded(s.Blocked), key.Bounded(s.DryRun),
+				key.Bounded(s.CPU), key.Bounded(s.Time), key.Bounded(s.Bytes), key.Bounded(s.Errors),
+				encode(d.Bot), int16(d.BotState), encode(d.UserAgent), encode(d.Fleet))
 		}
-		err := t.query(`INSERT INTO {}clients AS c (client, kept, first, last, requests, refused, blocked, dry_run, cpu, took,
+		err := t.query(`WITH written AS (INSERT INTO {}clients AS c (client, kept, first, last, requests, refused, blocked, dry_run, cpu, took,
 				bytes, errors, bot, state, agent, fleet)
 			SELECT client, EXISTS (SELECT 1 FROM {}bans b WHERE b.client = d.client)::integer, first, last, requests, refused,
 				blocked, dry_run, cpu, took, bytes, errors, bot, state, agent, fleet
@@ -286,12 +280,11 @@ func (t *tx) writeClients(all []stored[registry.ClientDelta], total int64) error
 				dry_run = c.dry_run + excluded.dry_run, cpu = c.cpu + excluded.cpu, took = c.took + excluded.took,
 				bytes = c.bytes + excluded.bytes, errors = c.errors + excluded.errors, bot = excluded.bot,
 				state = excluded.state, agent = excluded.agent, fleet = excluded.fleet
-			RETURNING xmax = 0`, c.args(), func(rows pgx.Rows) error {
-			var isNew bool
-			err := rows.Scan(&isNew)
-			if isNew {
-				t.clients++
-			}
+			RETURNING xmax = 0 AS added)
+			SELECT count(*) FROM written WHERE added`, c.args(), func(rows pgx.Rows) error {
+			var added int64
+			err := rows.Scan(&added)
+			t.clients += added
 			return err
 		})
 		if err != nil {
@@ -305,7 +298,7 @@ func (t *tx) writeClients(all []stored[registry.ClientDelta], total int64) error
 // total is the number of stories before. If there are too many, it writes one after the
 // other and removes one for each new one; the caller holds lockRecords then.
 func (t *tx) writeStories(all []stored[registry.Story], total int64) error {
-	most := most(t.o.Stories)
+	most := key.MostRows(t.o.Stories)
 	if total+int64(len(all)) > most {
 		for i := range all {
 			before := t.stories

@@ -36,10 +36,8 @@ func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[
 		after = key.Nanoseconds(now)
 	}
 	return func(yield func(fairshare.BanRecord, error) bool) {
-		page := make([]fairshare.BanRecord, 0, bansPage)
 		client, kind, rule := key.Key{}, int64(0), ""
-		for more := true; more; {
-			page = page[:0]
+		err := key.Pages(bansPage, func(page []fairshare.BanRecord) ([]fairshare.BanRecord, error) {
 			err := r.reading(ctx, func(l *link) error {
 				return l.rows(ctx,
 					"SELECT "+banColumns+
@@ -51,16 +49,10 @@ func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[
 						return err
 					})
 			})
-			if err != nil {
-				yield(fairshare.BanRecord{}, err)
-				return
-			}
-			for _, b := range page {
-				if !yield(b, nil) {
-					return
-				}
-			}
-			more = len(page) == bansPage
+			return page, err
+		}, func(b *fairshare.BanRecord) bool { return yield(*b, nil) })
+		if err != nil {
+			yield(fairshare.BanRecord{}, err)
 		}
 	}
 }
@@ -110,19 +102,19 @@ func (r *Registry) lift(ctx context.Context, id fairshare.ClientID, at time.Time
 		}
 		removed, err := t.unban(first, last, at)
 		lifted = append(lifted, removed...)
-		return len(removed) == stepRows, err
+		return len(removed) == key.StepRows, err
 	})
 	return lifted, err
 }
 
 // unban removes bans of the clients from first to last that began at a time or
-// before, at most stepRows.
+// before, at most key.StepRows.
 func (t *tx) unban(first, last key.Key, at time.Time) (removed []fairshare.BanRecord, err error) {
 	var keys []key.Key
 	err = t.link.rows(t.ctx,
 		"SELECT "+banColumns+
 			" FROM bans WHERE client BETWEEN ? AND ? AND began <= ? ORDER BY client, kind, rule LIMIT ?",
-		[]any{first, last, key.Nanoseconds(at), stepRows}, func(rows *sql.Rows) error {
+		[]any{first, last, key.Nanoseconds(at), key.StepRows}, func(rows *sql.Rows) error {
 			b, k, err := scanBan(rows)
 			removed, keys = append(removed, b), append(keys, k)
 			return err

@@ -14,8 +14,6 @@ import (
 	"fairshare/registry/key"
 )
 
-const usualLimit = 50
-
 const clientColumns = "client, kept, first, last, requests, refused, blocked, trial, cpu, took, bytes, errors, bot, state, agent, fleet"
 
 // A sorting is an order of clients. An index of all clients would make each write
@@ -79,7 +77,7 @@ func (r *Registry) Clients(ctx context.Context, q registry.Query) ([]registry.Cl
 		return nil, err
 	}
 	if q.Limit <= 0 {
-		q.Limit = usualLimit
+		q.Limit = key.UsualLimit
 	}
 	var records []registry.ClientRecord
 	err = r.reading(ctx, func(l *link) error {
@@ -197,11 +195,6 @@ func (c *clientRow) readOverride(ctx context.Context, l *link) (err error) {
 	return nil
 }
 
-const (
-	mostFound  = 100
-	mostInside = 1000
-)
-
 // Client returns the records about a client, nil if there are none.
 func (r *Registry) Client(ctx context.Context, id fairshare.ClientID) (*registry.Found, error) {
 	k, err := key.Of(id)
@@ -227,15 +220,16 @@ func (r *Registry) Client(ctx context.Context, id fairshare.ClientID) (*registry
 			return err
 		}
 		first, last := key.Within(k)
-		if f.Bans, err = bansWithin(ctx, l, first, last, mostFound-min(len(f.Bans), mostFound), f.Bans); err != nil {
+		free := key.MostFound - min(len(f.Bans), key.MostFound)
+		if f.Bans, err = bansWithin(ctx, l, first, last, free, f.Bans); err != nil {
 			return err
 		}
-		if f.Stories, err = storiesWithin(ctx, l, k, mostFound); err != nil {
+		if f.Stories, err = storiesWithin(ctx, l, k, key.MostFound); err != nil {
 			return err
 		}
 		inside, err := l.integer(ctx,
 			"SELECT count(*) FROM (SELECT 1 FROM clients WHERE client BETWEEN ? AND ? AND client <> ? LIMIT ?)",
-			first, last, k, mostInside)
+			first, last, k, key.MostInside)
 		if err != nil {
 			return err
 		}

@@ -21,35 +21,28 @@ func (r *Registry) FirstSeen(ctx context.Context, seen func(client fairshare.Cli
 		client fairshare.ClientID
 		first  int64
 	}
-	page := make([]row, 0, firstSeenPage)
+	return pages(ctx, r, "client, first", func(rows *sql.Rows, at *int64) (c row, err error) {
+		var k sql.RawBytes
+		if err = rows.Scan(at, &k, &c.first); err == nil {
+			c.client, err = key.Client(key.Key(k))
+		}
+		return c, err
+	}, func(c *row) bool { return seen(c.client, key.Time(c.first)) })
+}
+
+// pages calls seen for each row of the clients that have sent a request.
+func pages[Row any](ctx context.Context, r *Registry, columns string, scan func(rows *sql.Rows, at *int64) (Row, error),
+	seen func(*Row) bool) error {
 	var at int64 // rowid of the last
-	for {
-		page = page[:0]
+	return key.Pages(firstSeenPage, func(page []Row) ([]Row, error) {
 		err := r.reading(ctx, func(l *link) error {
-			return l.rows(ctx,
-				"SELECT rowid, client, first FROM clients WHERE rowid > ? AND first > 0 ORDER BY rowid LIMIT ?",
+			return l.rows(ctx, "SELECT rowid, "+columns+" FROM clients WHERE rowid > ? AND first > 0 ORDER BY rowid LIMIT ?",
 				[]any{at, firstSeenPage}, func(rows *sql.Rows) error {
-					var k sql.RawBytes
-					var c row
-					err := rows.Scan(&at, &k, &c.first)
-					if err != nil {
-						return err
-					}
-					c.client, err = key.Client(key.Key(k))
+					c, err := scan(rows, &at)
 					page = append(page, c)
 					return err
 				})
 		})
-		if err != nil {
-			return err
-		}
-		for i := range page {
-			if !seen(page[i].client, key.Time(page[i].first)) {
-				return nil
-			}
-		}
-		if len(page) < firstSeenPage {
-			return nil
-		}
-	}
+		return page, err
+	}, seen)
 }

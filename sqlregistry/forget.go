@@ -43,20 +43,20 @@ func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Ti
 	for _, step := range []func(*tx) (int, error){
 		func(t *tx) (int, error) {
 			n, err := t.exec(
-				"DELETE FROM bans WHERE (client, kind, rule) IN (SELECT client, kind, rule FROM bans WHERE client BETWEEN ? AND ? LIMIT ?)", first, last, stepRows)
+				"DELETE FROM bans WHERE (client, kind, rule) IN (SELECT client, kind, rule FROM bans WHERE client BETWEEN ? AND ? LIMIT ?)", first, last, key.StepRows)
 			t.bans -= n
 			f.Bans += int(n)
 			return int(n), err
 		},
 		func(t *tx) (int, error) {
-			n, err := t.dropStories("client BETWEEN ? AND ?", first, last, stepRows)
+			n, err := t.dropStories("client BETWEEN ? AND ?", first, last, key.StepRows)
 			f.Stories += n
 			return n, err
 		},
 		func(t *tx) (int, error) {
 			n, err := t.exec(
 				"DELETE FROM clients WHERE rowid IN (SELECT rowid FROM clients WHERE client BETWEEN ? AND ? LIMIT ?)",
-				first, last, stepRows)
+				first, last, key.StepRows)
 			t.clients -= n
 			f.Clients += int(n)
 			return int(n), err
@@ -64,7 +64,7 @@ func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Ti
 	} {
 		if err := r.steps(ctx, true, func(t *tx) (bool, error) {
 			n, err := step(t)
-			return n == stepRows, err
+			return n == key.StepRows, err
 		}); err != nil {
 			return f, err
 		}

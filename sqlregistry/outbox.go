@@ -56,7 +56,7 @@ func (r *Registry) Post(ctx context.Context, synced bool, decisions ...registry.
 func (r *Registry) DropBans(ctx context.Context) error {
 	return r.steps(ctx, false, func(t *tx) (bool, error) {
 		removed, err := t.unban(key.Key{0}, key.Key{0xff}, time.Unix(1<<33, 0))
-		return len(removed) == stepRows, err
+		return len(removed) == key.StepRows, err
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"fairshare"
 	"fairshare/registry"
+	"fairshare/registry/key"
 )
 
 // The outbox keeps decisions in their order until they are sent, also over a restart. A
@@ -112,7 +113,7 @@ func TestMirrorAndDropBans(t *testing.T) {
 		same(t, "labels", gotLabels, labels)
 	}
 	b := registry.Batch{}
-	for n := range stepRows + 10 {
+	for n := range key.StepRows + 10 {
 		b.Bans = append(b.Bans, banned(numbered(n), start, time.Hour))
 	}
 	b.Bans = append(b.Bans, banned("2001:db8::/64", start, time.Hour))

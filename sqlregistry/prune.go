@@ -10,10 +10,6 @@ import (
 	"fairshare/registry/key"
 )
 
-const (
-	overridesStay = 7 * 24 * time.Hour // after their end
-)
-
 // Prune removes at most that many rows: those that are too old, then those over
 // the bounds. It reports whether there may be more to remove. If there is nothing
 // to remove, it only reads.
@@ -34,7 +30,7 @@ func (r *Registry) Prune(ctx context.Context, now time.Time, rows int) (more boo
 	}
 	p := pruning{
 		now: key.Nanoseconds(now), old: key.Nanoseconds(now.Add(-r.o.Age)),
-		week:    key.Nanoseconds(now.Add(-overridesStay)),
+		week:    key.Nanoseconds(now.Add(-key.OverridesStay)),
 		day:     key.Nanoseconds(now.Add(-registry.ChangesStay)),
 		clients: int64(r.o.Clients), bans: int64(r.o.Bans), stories: int64(r.o.Stories),
 		tenth: max(int64(r.o.Stories)/10, 1),

@@ -160,7 +160,7 @@ func (r *Registry) Stories(ctx context.Context, id fairshare.ClientID, limit int
 
 func storiesWithin(ctx context.Context, l *link, k key.Key, limit int) ([]registry.Story, error) {
 	if limit <= 0 {
-		limit = usualLimit
+		limit = key.UsualLimit
 	}
 	first, last := key.Within(k)
 	return stories(ctx, l, "client BETWEEN ? AND ? ORDER BY last DESC, client, rule LIMIT ?", first, last, limit)

@@ -13,43 +13,18 @@ import (
 // returns false. It holds no lock: it may miss a client that is written in the
 // meantime. A million clients take about two seconds.
 func (r *Registry) Sums(ctx context.Context, seen func(*registry.ClientSum) bool) error {
-	page := make([]registry.ClientSum, 0, firstSeenPage)
-	var at int64 // rowid of the last
-	for {
-		page = page[:0]
-		err := r.reading(ctx, func(l *link) error {
-			return l.rows(ctx, "SELECT rowid, client, requests, refused, blocked, trial, cpu, took, bytes, errors, fleet, "+
-				"bot, state, last "+
-				"FROM clients WHERE rowid > ? AND first > 0 ORDER BY rowid LIMIT ?", []any{at, firstSeenPage},
-				func(rows *sql.Rows) error {
-					var k sql.RawBytes
-					var c registry.ClientSum
-					var cpu, took, last int64
-					s := &c.Spent
-					err := rows.Scan(&at, &k, &s.Requests, &s.Refused, &s.Blocked, &s.DryRun, &cpu, &took, &s.Bytes,
-						&s.Errors, &c.Fleet, &c.Bot, &c.State, &last)
-					if err != nil {
-						return err
-					}
-					c.Last = time.Unix(0, last)
-					s.CPU, s.Time = time.Duration(cpu), time.Duration(took)
-					c.Client, err = key.Client(key.Key(k))
-					page = append(page, c)
-					return err
-				})
-		})
-		if err != nil {
-			return err
-		}
-		for i := range page {
-			if !seen(&page[i]) {
-				return nil
+	return pages(ctx, r, "client, requests, refused, blocked, trial, cpu, took, bytes, errors, fleet, bot, state, last",
+		func(rows *sql.Rows, at *int64) (c registry.ClientSum, err error) {
+			var k sql.RawBytes
+			var cpu, took, last int64
+			s := &c.Spent
+			if err = rows.Scan(at, &k, &s.Requests, &s.Refused, &s.Blocked, &s.DryRun, &cpu, &took, &s.Bytes, &s.Errors,
+				&c.Fleet, &c.Bot, &c.State, &last); err == nil {
+				c.Client, err = key.Client(key.Key(k))
 			}
-		}
-		if len(page) < firstSeenPage {
-			return nil
-		}
-	}
+			c.Last, s.CPU, s.Time = time.Unix(0, last), time.Duration(cpu), time.Duration(took)
+			return c, err
+		}, seen)
 }
 
 // Fleets returns the fleets of the last SetFleets.

@@ -241,6 +241,3 @@ func (r *Registry) steps(ctx context.Context, synced bool, do func(*tx) (more bo
 	}
 	return nil
 }
-
-// stepRows bounds a step, in rows.
-const stepRows = 1000

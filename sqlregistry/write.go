@@ -43,26 +43,18 @@ func (r *Registry) Write(ctx context.Context, b registry.Batch) error {
 			}
 		}
 		for i := range b.Clients {
-			if err := t.client(&b.Clients[i], most(r.o.Clients)); err != nil {
+			if err := t.client(&b.Clients[i], key.MostRows(r.o.Clients)); err != nil {
 				return err
 			}
 		}
 		for i := range b.Stories {
-			if err := t.story(&b.Stories[i], most(r.o.Stories)); err != nil {
+			if err := t.story(&b.Stories[i], key.MostRows(r.o.Stories)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 }
-
-// mostSpent bounds each value of an update, so that no sum overflows.
-const mostSpent = 1 << 50
-
-func bounded(n int64) int64 { return min(max(n, 0), mostSpent) }
-
-// most returns the number of rows that Write allows for a bound.
-func most(bound int) int64 { return int64(bound) + int64(bound)/16 }
 
 // client writes an update of a client. It adds a new client only if there are fewer
 // than most.
@@ -78,8 +70,8 @@ func (t *tx) client(d *registry.ClientDelta, most int64) error {
 	s := &d.Spent
 	args := []any{
 		k, first, key.Nanoseconds(d.LastSeen),
-		bounded(s.Requests), bounded(s.Refused), bounded(s.Blocked), bounded(s.DryRun),
-		bounded(int64(s.CPU)), bounded(int64(s.Time)), bounded(s.Bytes), bounded(s.Errors),
+		key.Bounded(s.Requests), key.Bounded(s.Refused), key.Bounded(s.Blocked), key.Bounded(s.DryRun),
+		key.Bounded(int64(s.CPU)), key.Bounded(int64(s.Time)), key.Bounded(s.Bytes), key.Bounded(s.Errors),
 		d.Bot, int64(d.BotState), d.UserAgent, d.Fleet,
 	}
 	n, err := t.exec(

@@ -44,8 +44,9 @@ const (
 	syncEvery   = time.Second
 	firstSync   = 2 * time.Second // at the start, before requests are judged
 	seenEvery   = 30 * time.Second
-	seenAgain   = 1 << 16 // clients that the second reading of the database begins before the end of the first one
-	atOnce      = 500     // entries of the outbox
+	callTime    = 30 * time.Second // of a transaction of the database
+	seenAgain   = 1 << 16          // clients before the end of the first reading that the second one reads again
+	atOnce      = 500              // entries of the outbox
 )
 
 // A group is a registry that several servers share, in a database that may be away. Bans
@@ -60,6 +61,8 @@ type group struct {
 	log      func(string)
 	restored func([]fairshare.BanRecord)                      // puts bans of other servers in force
 	seen     func(client fairshare.ClientID, first time.Time) // is called for each client of the database
+	names    *confirmedNames                                  // that this server has asked the DNS for
+	learn    func(pgregistry.ConfirmedName)                   // takes those of other servers
 	posted   chan struct{}                                    // the outbox has something
 
 	mu        sync.Mutex
@@ -71,6 +74,8 @@ type group struct {
 	// seen was called for the clients before seenTo. A transaction may add a client before readTo, the end of the
 	// latest reading, after that reading. So each reading begins where the one before the latest ended.
 	seenTo, readTo int64
+
+	namesTo int64 // names were read up to this time of the database; used by followSeen
 }
 
 // openGroup opens the shared registry, and reads what other servers and operators have decided. If it is away, or
@@ -567,7 +572,7 @@ func describe(all []sqlregistry.Pending) string {
 func (g *group) followSeen(ctx context.Context) {
 	reported := ""
 	for {
-		err := g.readSeen(ctx)
+		err := errors.Join(g.readSeen(ctx), g.shareNames(ctx))
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -575,7 +580,7 @@ func (g *group) followSeen(ctx context.Context) {
 			reported = ""
 		case !setup.IsAway(g.note(err)) && err.Error() != reported: // run reports the others
 			reported = err.Error()
-			g.log(fmt.Sprintf("warning: could not read the known clients: %v; clients of other servers count as newcomers",
+			g.log(fmt.Sprintf("warning: could not read the known clients and bots: %v; those of other servers are unknown here",
 				err))
 		}
 		select {
@@ -584,6 +589,28 @@ func (g *group) followSeen(ctx context.Context) {
 		case <-time.After(seenEvery + rand.N(seenEvery/4)):
 		}
 	}
+}
+
+// namesAgain is how long a transaction may take that adds names: so much is read again.
+const namesAgain = int64(2 * callTime)
+
+// shareNames writes which addresses of bots the DNS has confirmed here, and reads those of other servers. While the
+// database is away it does nothing.
+func (g *group) shareNames(ctx context.Context) error {
+	r := g.connection()
+	if r == nil {
+		return nil
+	}
+	all := g.names.take()
+	if err := r.WriteNames(ctx, all); err != nil {
+		g.names.put(all...)
+		return err
+	}
+	last, err := r.NamesSince(ctx, max(0, g.namesTo-namesAgain), g.learn)
+	if err == nil {
+		g.namesTo = last
+	}
+	return err
 }
 
 // readSeen calls seen for the clients that have come since the last call. While the database is away it does nothing.

@@ -15,6 +15,7 @@ import (
 
 	"fairshare"
 	"fairshare/httpguard"
+	"fairshare/internal/lookup/lookuptest"
 	"fairshare/internal/setup"
 	"fairshare/pgregistry"
 	"fairshare/pgregistry/pgtest"
@@ -407,5 +408,54 @@ func TestDatabaseIsAwayForAWhile(t *testing.T) {
 			!strings.Contains(about[1], "is back after") {
 			t.Errorf("logged:\n%s\nwant one line when it goes and one when it is back", strings.Join(about, "\n"))
 		}
+	}
+}
+
+// An address of a bot that one member has verified by the DNS is verified on the others, which did not ask. Names that
+// belong to no bot are not shared.
+func TestMembersKnowTheBotsOfEachOther(t *testing.T) {
+	db := pgtest.Start(t)
+	answers, silent := lookuptest.Start(t), lookuptest.Start(t)
+	silent.Silence(true)
+	answers.Host("203.0.113.7", "crawl-7.googlebot.com")
+	answers.Host("203.0.113.8", "host-8.example.org")
+	with := func(dns *lookuptest.Server) string {
+		return fmt.Sprintf("dns: {server: %q}\n%s", dns.Addr(), shareAll)
+	}
+	a, b := join(t, db.URL("postgres"), with(answers)), join(t, db.URL("postgres"), with(silent))
+	state := func(m *member, addr string) fairshare.BotState {
+		const agent = "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"
+		return m.Current().Bots.Verifier.Look(netip.MustParseAddr(addr), agent).State
+	}
+	must(t, b.group().shareNames(t.Context()))
+	for _, addr := range []string{"203.0.113.7", "203.0.113.8"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		a.Current().Bots.DNS().Wait(ctx, netip.MustParseAddr(addr))
+	}
+	if got := state(a, "203.0.113.7"); got != fairshare.Verified {
+		t.Fatalf("on the member that asks the DNS: %v", got)
+	}
+	must(t, a.group().shareNames(t.Context()))
+	must(t, b.group().shareNames(t.Context()))
+	for addr, want := range map[string]fairshare.BotState{"203.0.113.7": fairshare.Verified,
+		"203.0.113.8": fairshare.Pending} {
+		if got := state(b, addr); got != want {
+			t.Errorf("%s on the other member: %v, want %v", addr, got, want)
+		}
+	}
+	if _, err := a.group().shared.NamesSince(t.Context(), 0, func(c pgregistry.ConfirmedName) {
+		if c.Addr.String() != "203.0.113.7" || c.Ago < 0 {
+			t.Errorf("the database has %+v", c)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+	// What waits for the database is bounded.
+	for i := range 2 * mostNames {
+		a.confirmed.add(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), []string{"a.googlebot.com"})
+	}
+	if n := len(a.confirmed.take()); n != mostNames {
+		t.Errorf("%d names wait, want %d", n, mostNames)
 	}
 }

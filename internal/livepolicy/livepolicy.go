@@ -95,6 +95,8 @@ type Policy struct {
 
 	export export // of bans
 
+	confirmed confirmedNames // waits for the registry of a group; without a group nothing takes them
+
 	visitors   *visitor.Cookies // of the runtime in force, or of one before; nil: there were none
 	perNetwork int              // of visitors
 	ownSecrets bool             // the secrets of visitors are in the state folder

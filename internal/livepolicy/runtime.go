@@ -73,7 +73,7 @@ func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous
 		return nil, err
 	}
 	rt.Bots, err = setup.NewBotIdentifier(file, setup.BotOptions{UseDNS: true, Log: p.options.Log, Previous: old.Bots,
-		Started: p.options.Clock.Wall(p.Now())})
+		Started: p.options.Clock.Wall(p.Now()), Confirmed: p.confirmed.add})
 	if err != nil {
 		return nil, err
 	}

@@ -178,7 +178,7 @@ func (p *Policy) openRegistry(ctx context.Context, s *State) (err error) {
 		if err != nil {
 			return registryError(err)
 		}
-		g.restored, g.seen = p.restoreFrom, p.knowClient
+		g.restored, g.seen, g.names, g.learn = p.restoreFrom, p.knowClient, &p.confirmed, p.learnName
 		s.store = g
 	} else if own, err := local.writing(ctx); err == nil { // commands use this registry alone
 		if err := own.SetRemote(ctx, sqlregistry.Remote{}); err != nil {

@@ -39,6 +39,9 @@ type Options struct {
 	// any other name. Preferred names stay in memory, and their networks in the queue, before
 	// others. nil: all names are equal.
 	Prefer func(host string) bool
+	// Confirmed is called, in the background, with each address of which a look-up has confirmed a
+	// name that Prefer reports, and with all of its names. It must not wait; nil: nothing is called.
+	Confirmed func(addr netip.Addr, names []string)
 	// Log gets one line when a server does not answer, when it answers again, and when a list fails
 	// its self-test. It may be called from several goroutines. nil: no log.
 	Log func(string)
@@ -50,6 +53,7 @@ type Options struct {
 // be changed.
 type Resolver struct {
 	names  *line[string]
+	prefer func(string) bool
 	lists  map[string]*dnsList
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
@@ -68,7 +72,7 @@ func New(o Options) (*Resolver, error) {
 	if o.Log == nil {
 		o.Log = func(string) {}
 	}
-	r := &Resolver{lists: make(map[string]*dnsList, len(o.Lists))}
+	r := &Resolver{prefer: o.Prefer, lists: make(map[string]*dnsList, len(o.Lists))}
 	h := &health{query: o.query, server: c.String(), log: o.Log, began: time.Now(), ended: &r.ended}
 	h.ctx, r.cancel = context.WithCancel(context.Background())
 	for name, l := range o.Lists {
@@ -78,7 +82,13 @@ func New(o Options) (*Resolver, error) {
 		}
 	}
 	r.names = newLine(nameTerms,
-		func(ctx context.Context, addr netip.Addr) ([]string, error) { return confirm(ctx, h.watched, addr) },
+		func(ctx context.Context, addr netip.Addr) ([]string, error) {
+			names, err := confirm(ctx, h.watched, addr)
+			if err == nil && o.Confirmed != nil && rateNames(names, o.Prefer) == preferred {
+				o.Confirmed(addr, names)
+			}
+			return names, err
+		},
 		func(names []string) rank { return rateNames(names, o.Prefer) },
 		h.silent.Load)
 	for _, l := range r.lists {
@@ -97,6 +107,25 @@ func rateNames(names []string, prefer func(string) bool) rank {
 		}
 	}
 	return confirmed
+}
+
+// Learn records names that another resolver has confirmed so long ago. It does nothing if Prefer
+// reports none of them, if that was too long ago, or if this resolver knows the names of the address.
+func (r *Resolver) Learn(addr netip.Addr, names []string, ago time.Duration) {
+	addr = unmapped(addr)
+	l := r.names
+	if rateNames(names, r.prefer) != preferred || ago < 0 || ago >= l.terms.renew || !addr.IsValid() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	if e := l.table.find(addr); e != nil && e.known && now < e.until {
+		return
+	}
+	since := now - int64(ago)
+	l.table.put(now, &entry[string]{addr: addr, values: names, known: true, rank: preferred, since: since,
+		until: since + int64(l.terms.positive), askAt: since + int64(l.terms.renew)})
 }
 
 // unmapped returns addr as it is looked up: unmapped, without a zone.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/netip"
 	"os"
 	"reflect"
 	"slices"
@@ -45,10 +46,13 @@ type hostTest func(host string) bool
 
 // BotOptions say how bots are identified.
 type BotOptions struct {
-	UseDNS   bool           // look up host names and DNS lists
-	Started  time.Time      // when the program began to verify signatures; zero means that it only explains them
-	Log      func(string)   // gets one line for each problem of the DNS; nil: nobody
-	Previous *BotIdentifier // of the policy that this one replaces; nil: none
+	UseDNS  bool         // look up host names and DNS lists
+	Started time.Time    // when the program began to verify signatures; zero means that it only explains them
+	Log     func(string) // gets one line for each problem of the DNS; nil: nobody
+	// Confirmed gets the addresses of bots, and their names, that the DNS has confirmed; nil: nobody. A BotIdentifier
+	// that takes over the DNS cache of Previous keeps its Confirmed.
+	Confirmed func(addr netip.Addr, names []string)
+	Previous  *BotIdentifier // of the policy that this one replaces; nil: none
 }
 
 // NewBotIdentifier returns the bot identifier of a policy file. It takes over
@@ -89,7 +93,8 @@ func NewBotIdentifier(file *policyfile.File, opts BotOptions) (*BotIdentifier, e
 		preferred.Store(&b.usesHost)
 		b.preferred = preferred
 		options := b.options
-		options.Log, options.Prefer = opts.Log, func(host string) bool { return (*preferred.Load())(host) }
+		options.Log, options.Confirmed = opts.Log, opts.Confirmed
+		options.Prefer = func(host string) bool { return (*preferred.Load())(host) }
 		if b.lookups, err = lookup.New(options); err != nil {
 			return nil, fmt.Errorf("dns: %w", err)
 		}

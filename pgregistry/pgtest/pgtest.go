@@ -61,11 +61,7 @@ func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	s := &Server{bin: Find(), settings: settings}
 	if s.bin == "" {
-		const text = "needs PostgreSQL: apt-get install postgresql"
-		if os.Getenv("FAIRSHARE_REQUIRE_SERVICES") == "1" {
-			t.Fatal(text)
-		}
-		t.Skip(text)
+		missing(t, "needs PostgreSQL: apt-get install postgresql")
 	}
 	s.makeFolder(t)
 	s.do(t, "initdb", "--pgdata="+s.data, "--username="+User, "--auth=trust", "--no-sync", "--encoding=UTF8",
@@ -239,6 +235,57 @@ func (s *Server) Standby(t testing.TB) *Server {
 		"--dbname="+s.URL("postgres"))
 	standby.Run(t)
 	return standby
+}
+
+// Pooler starts pgbouncer in transaction mode in front of a server, and returns the URL of
+// the database postgres through it. Without pgbouncer the test is skipped as by Start.
+func (s *Server) Pooler(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		path, err = exec.LookPath("/usr/sbin/pgbouncer") // Debian: not in PATH of all users
+	}
+	if err != nil {
+		missing(t, "needs pgbouncer: apt-get install pgbouncer")
+	}
+	port := freePort(t)
+	s.write(t, "users", fmt.Sprintf("%q \"\"\n", User))
+	s.write(t, "pgbouncer.ini", fmt.Sprintf("[databases]\n* = host=127.0.0.1 port=%d\n[pgbouncer]\n"+
+		"listen_addr=127.0.0.1\nlisten_port=%d\nunix_socket_dir=\nauth_type=trust\nauth_file=%s\npool_mode=transaction\n"+
+		"default_pool_size=3\n", s.Port, port, filepath.Join(s.data, "users")))
+	var log bytes.Buffer
+	cmd := exec.Command(path, filepath.Join(s.data, "pgbouncer.ini"))
+	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Dir(s.data), &log, &log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.owner, Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	url := fmt.Sprintf("postgres://%s@127.0.0.1:%d/postgres", User, port)
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := pgx.Connect(context.Background(), url)
+		if err == nil {
+			_ = conn.Close(context.Background())
+			return url
+		}
+		if time.Now().After(end) {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			t.Fatalf("pgbouncer does not start: %v\n%s", err, log.String())
+		}
+	}
+}
+
+// missing skips the test, or ends it if FAIRSHARE_REQUIRE_SERVICES=1.
+func missing(t testing.TB, text string) {
+	t.Helper()
+	if os.Getenv("FAIRSHARE_REQUIRE_SERVICES") == "1" {
+		t.Fatal(text)
+	}
+	t.Skip(text)
 }
 
 // StartOn starts a server whose data is on a small disk of that many bytes, in memory.

@@ -3,7 +3,6 @@ package registrytest
 import (
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -12,153 +11,224 @@ import (
 	"fairshare/registry"
 )
 
+// A Load is a large registry to measure. Its methods are called one at a time. Set Open, and call
+// Fill first.
+type Load struct {
+	// Open opens the registry with some bounds; the former one stays open.
+	Open func(registry.Bounds) (registry.Registry, error)
+
+	r    registry.Registry
+	at   time.Time // of the latest records
+	have int       // clients of Many, from 0
+	more int       // clients that the steps have added, from Orderly
+	took map[string][]time.Duration
+	all  []string // names in took, in their order
+}
+
+// A Step is one kind of call that a Load measures.
+type Step struct {
+	Name  string
+	Times int // how often it is measured; the median counts
+	Do    func() error
+}
+
+// fillEvery is the time in which 10,000 new clients come.
+const fillEvery = time.Minute
+
+// Fill writes clients until there are so many.
+func (l *Load) Fill(clients int) (err error) {
+	if l.r == nil {
+		l.at = start
+		if err := l.open(registry.Bounds{Clients: 1 << 30, Bans: 1 << 30}); err != nil {
+			return err
+		}
+	}
+	for l.have < clients && err == nil {
+		n := min(10_000, clients-l.have)
+		err = l.r.Write(ctx, registry.Batch{Clients: ManyDeltas(l.have, n, l.at)})
+		l.have, l.at = l.have+n, l.at.Add(fillEvery)
+	}
+	return err
+}
+
+func (l *Load) open(b registry.Bounds) (err error) {
+	l.r, err = l.Open(b)
+	return err
+}
+
+func (l *Load) bans(n int, client func(i int) int) []fairshare.BanRecord {
+	b := make([]fairshare.BanRecord, n)
+	for i := range b {
+		b[i] = fairshare.BanRecord{Client: Many(client(i)), Rule: "rapid requests", Kind: fairshare.ByAddr, Began: l.at,
+			Until: l.at.Add(time.Hour), Since: l.at.Add(time.Hour)}
+	}
+	return b
+}
+
+func (l *Load) anyClient(int) int { return rand.IntN(l.have) }
+
+// Steps returns what a server and its operators do all the time.
+func (l *Load) Steps() []Step {
+	write := func(b registry.Batch) error {
+		l.at = l.at.Add(time.Second)
+		return l.r.Write(ctx, b)
+	}
+	version := registry.Version{}
+	steps := []Step{
+		{"writing 250 new clients", 40, func() error {
+			l.more += 250
+			return write(registry.Batch{Clients: ManyDeltas(Orderly+l.more-250, 250, l.at)})
+		}},
+		{"writing 250 known clients, chosen at random", 40, func() error {
+			b := ManyDeltas(0, 250, l.at)
+			for i := range b {
+				b[i].Client = Many(rand.IntN(l.have))
+			}
+			return write(registry.Batch{Clients: b})
+		}},
+		{"writing 250 known clients, always the same", 40, func() error {
+			return write(registry.Batch{Clients: ManyDeltas(100, 250, l.at)})
+		}},
+		{"writing 250 bans", 20, func() error { return write(registry.Batch{Bans: l.bans(250, l.anyClient)}) }},
+		{"writing a ban", 40, func() error { return write(registry.Batch{Bans: l.bans(1, l.anyClient)}) }},
+		{"an operator's decision, synced to the disk", 20, func() error {
+			return l.r.SetOverride(ctx, registry.OverrideRecord{Client: Many(rand.IntN(l.have)),
+				Action: fairshare.Block, Since: l.at})
+		}},
+		{"reading all records of a client", 20, func() error {
+			f, err := l.r.Client(ctx, Many(rand.IntN(l.have)))
+			if err == nil && f == nil {
+				err = fmt.Errorf("a client is not there")
+			}
+			return err
+		}},
+		{"asking for changes: none", 400, func() error {
+			c, err := l.r.Changes(ctx, version)
+			version = c.Version
+			return err
+		}},
+	}
+	for _, sort := range []string{"requests", "refused", "cpu", "last-seen"} {
+		for _, q := range []registry.Query{{Sort: sort}, {Sort: sort, Bot: "bot3"}} {
+			name := "the fifty clients first by " + sort
+			if q.Bot != "" {
+				name += ", of one bot"
+			}
+			steps = append(steps, Step{name, 5, func() error {
+				found, err := l.r.Clients(ctx, q)
+				if err == nil && len(found) == 0 {
+					err = fmt.Errorf("no clients by %s", sort)
+				}
+				return err
+			}})
+		}
+	}
+	return append(steps, Step{"the time that all clients used", 2, func() error {
+		_, err := l.r.TotalTime(ctx)
+		return err
+	}})
+}
+
+// LastSteps returns what a server does at its start and at its bounds.
+func (l *Load) LastSteps() []Step {
+	bans := min(1_000_000, l.have)
+	written := 0
+	steps := []Step{
+		{"writing 5000 bans", bans / 5000, func() error {
+			written += 5000
+			return l.r.Write(ctx, registry.Batch{Bans: l.bans(5000, func(i int) int { return written - 5000 + i })})
+		}},
+		{fmt.Sprintf("reading %d bans", bans), 1, func() error {
+			n := 0
+			for _, err := range l.r.Bans(ctx, l.at, true) {
+				if err != nil {
+					return err
+				}
+				n++
+			}
+			if n < bans {
+				return fmt.Errorf("%d bans, want %d", n, bans)
+			}
+			return nil
+		}},
+		{"when each client was first seen", 1, func() error {
+			n := 0
+			err := l.r.FirstSeen(ctx, func(fairshare.ClientID, time.Time) bool { n++; return true })
+			if err == nil && n < l.have {
+				err = fmt.Errorf("%d clients, want %d", n, l.have)
+			}
+			return err
+		}},
+		{"opening", 5, func() error { return l.open(registry.Bounds{Clients: max(l.have-100_000, 1), Bans: 1 << 30}) }},
+	}
+	prune := func() error {
+		_, err := l.r.Prune(ctx, l.at, 250)
+		return err
+	}
+	room := func() error { return l.open(registry.Bounds{Clients: 1 << 30, Bans: 1 << 30}) }
+	return append(steps, Step{"pruning 250 clients", 40, prune}, Step{"opening with room for all", 1, room},
+		Step{"finding nothing to prune", 20, prune})
+}
+
+// Measure does a step once. A step that was done so often is not done again; it reports whether it did it.
+func (l *Load) Measure(s *Step) (bool, error) {
+	if l.took == nil {
+		l.took = map[string][]time.Duration{}
+	}
+	if len(l.took[s.Name]) == 0 {
+		l.all = append(l.all, s.Name)
+	}
+	if len(l.took[s.Name]) == s.Times {
+		return false, nil
+	}
+	begin := time.Now()
+	err := s.Do()
+	l.took[s.Name] = append(l.took[s.Name], time.Since(begin))
+	if err != nil {
+		err = fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return true, err
+}
+
+// Took returns the names of all steps in the order in which they were first measured, and the
+// median of each since the last call.
+func (l *Load) Took() (names []string, medians map[string]time.Duration) {
+	medians = map[string]time.Duration{}
+	for name, all := range l.took {
+		slices.Sort(all)
+		medians[name] = all[len(all)/2]
+	}
+	names = l.all
+	l.took, l.all = nil, nil
+	return names, medians
+}
+
 // Large measures a registry with that many clients; it fails only if an answer is
 // wrong.
 func Large(t *testing.T, clients int, open Opener) {
-	const name = "large"
-	bounds := registry.Bounds{Clients: clients, Bans: clients}
-	r := open(t, name, bounds)
-	took := func(what string, n int, do func()) {
+	l := &Load{Open: func(b registry.Bounds) (registry.Registry, error) { return open(t, "large", b), nil }}
+	measure := func(steps []Step) {
 		t.Helper()
-		var times []time.Duration
-		for range n {
-			begin := time.Now()
-			do()
-			times = append(times, time.Since(begin))
+		for i := range steps {
+			for more := true; more; {
+				var err error
+				more, err = l.Measure(&steps[i])
+				Check(t, steps[i].Name, err)
+			}
 		}
-		slices.Sort(times)
-		t.Logf("%-44s median %10s  90%% %10s  most %10s", what, round(times[n/2]), round(times[n*9/10]),
-			round(times[n-1]))
-	}
-	at, have, fresh := start, 0, Orderly
-	writes := func() {
-		t.Helper()
-		suffix := fmt.Sprintf(" at %d rows", have)
-		took("Write 250 new"+suffix, 40, func() {
-			at = at.Add(time.Second)
-			Check(t, "Write", r.Write(ctx, registry.Batch{Clients: ManyDeltas(fresh, 250, at)}))
-			fresh += 250
-		})
-		took("Write 250 known, any"+suffix, 40, func() {
-			at = at.Add(time.Second)
-			b := ManyDeltas(0, 250, at)
-			for i := range b {
-				b[i].Client = Many(rand.IntN(have))
-			}
-			Check(t, "Write", r.Write(ctx, registry.Batch{Clients: b}))
-		})
-		took("Write 250 known, the same"+suffix, 40, func() {
-			at = at.Add(time.Second)
-			Check(t, "Write", r.Write(ctx, registry.Batch{Clients: ManyDeltas(100, 250, at)}))
-		})
-		took("Write 250 bans, new"+suffix, 10, func() {
-			b := make([]fairshare.BanRecord, 250)
-			for i := range b {
-				b[i] = fairshare.BanRecord{Client: Many(rand.IntN(have)), Rule: "rapid requests",
-					Kind:  fairshare.ByAddr,
-					Began: at, Until: at.Add(time.Hour), Since: at.Add(time.Hour)}
-			}
-			Check(t, "Write", r.Write(ctx, registry.Batch{Bans: b}))
-		})
-		took("Write 1 ban"+suffix, 40, func() {
-			Check(t, "Write", r.Write(ctx, registry.Batch{Bans: []fairshare.BanRecord{{
-				Client: Many(rand.IntN(have)), Rule: "x",
-				Kind: fairshare.ByAddr, Began: at, Until: at.Add(time.Hour)}}}))
-		})
-		took("SetOverride"+suffix, 20, func() {
-			Check(t, "SetOverride", r.SetOverride(ctx, registry.OverrideRecord{Client: Many(rand.IntN(have)),
-				Action: fairshare.Block,
-				Since:  at}))
-		})
-		took("Client"+suffix, 20, func() {
-			f, err := r.Client(ctx, Many(rand.IntN(have)))
-			if err != nil || f == nil {
-				t.Fatal(f, err)
-			}
-		})
-		version := registry.Version{}
-		took("Changes, none"+suffix, 1000, func() {
-			c, err := r.Changes(ctx, version)
-			Check(t, "Changes", err)
-			version = c.Version
-		})
-	}
-	fill := func(to int) {
-		begin, from := time.Now(), have
-		for have < to {
-			n := min(10_000, to-have)
-			Check(t, "Write", r.Write(ctx, registry.Batch{Clients: ManyDeltas(have, n, at)}))
-			have += n
-			at = at.Add(time.Second)
+		names, medians := l.Took()
+		for _, name := range names {
+			t.Logf("%d clients: %-44s median %s", l.have, name, medians[name].Round(time.Microsecond))
 		}
-		s, err := r.Stats(ctx)
+	}
+	for _, n := range []int{1000, clients} {
+		begin := time.Now()
+		Check(t, "Fill", l.Fill(n))
+		s, err := l.r.Stats(ctx)
 		Check(t, "Stats", err)
-		t.Logf("%d rows more in %s; %d MB for %d rows, %d B a row", have-from, round(time.Since(begin)), s.Bytes>>20,
-			s.Clients, s.Bytes/s.Clients)
+		t.Logf("%d clients after %s: %d MB, %d bytes for each", s.Clients, time.Since(begin).Round(time.Millisecond),
+			s.Bytes>>20, s.Bytes/s.Clients)
+		measure(l.Steps())
 	}
-	fill(1000)
-	writes()
-	fill(clients / 5)
-	writes()
-	fill(clients)
-	writes()
-	for _, sort := range []string{"requests", "refused", "cpu", "last-seen"} {
-		for _, q := range []registry.Query{{Sort: sort}, {Sort: sort, Limit: 10_000}, {Sort: sort, Bot: "bot7"}} {
-			took(fmt.Sprintf("Clients %+v", q), 2, func() {
-				got, err := r.Clients(ctx, q)
-				if err != nil || len(got) == 0 {
-					t.Fatal(len(got), err)
-				}
-			})
-		}
-	}
-	took("TotalTime, all looked at", 2, func() {
-		_, err := r.TotalTime(ctx)
-		Check(t, "TotalTime", err)
-	})
-	bans := min(1_000_000, clients)
-	begin := time.Now()
-	for i := 0; i < bans; i += 5000 {
-		b := make([]fairshare.BanRecord, 5000)
-		for j := range b {
-			b[j] = fairshare.BanRecord{Client: Many(i + j), Rule: "rapid requests", Kind: fairshare.ByAddr, Began: at,
-				Until: at.Add(time.Hour), Since: at.Add(time.Hour)}
-		}
-		Check(t, "Write", r.Write(ctx, registry.Batch{Bans: b}))
-	}
-	t.Logf("%d bans more in %s", bans, round(time.Since(begin)))
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	n := 0
-	took("Bans, all", 1, func() {
-		for _, err := range r.Bans(ctx, at, true) {
-			Check(t, "Bans", err)
-			if n++; n == bans/2 {
-				runtime.GC()
-				runtime.ReadMemStats(&after)
-			}
-		}
-	})
-	t.Logf("%d bans; %d KiB more in use in the middle", n, (int64(after.HeapInuse)-int64(before.HeapInuse))>>10)
-	fewer := bounds
-	fewer.Clients = max(have-100_000, 1)
-	r = open(t, name, fewer)
-	took("Prune 250 over the bound", 20, func() {
-		_, err := r.Prune(ctx, at, 250)
-		Check(t, "Prune", err)
-	})
-	bounds.Clients = have * 2
-	r = open(t, name, bounds)
-	took("Prune nothing", 20, func() {
-		_, err := r.Prune(ctx, at, 250)
-		Check(t, "Prune", err)
-	})
-	took("FirstSeen, all", 1, func() {
-		n := 0
-		Check(t, "FirstSeen", r.FirstSeen(ctx, func(fairshare.ClientID, time.Time) bool { n++; return true }))
-		t.Logf("%d clients", n)
-	})
-	took("Open", 5, func() { r = open(t, name, bounds) })
+	measure(l.LastSteps())
 }
-
-func round(d time.Duration) time.Duration { return d.Round(time.Microsecond) }
