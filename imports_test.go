@@ -45,6 +45,7 @@ var mayImport = map[string][]string{
 	"internal/traffic": {"httpguard", "internal/toplist"},
 	"internal/console": {"clientaddr", "httpguard", "internal/amount", "internal/census", "internal/livepolicy",
 		"internal/operator", "internal/toplist", "internal/traffic", "policyfile"},
+	"internal/admin":     {"internal/inbound"},
 	"internal/adminapi":  {"internal/console"},
 	"internal/dashboard": {"internal/console", "internal/traffic"},
 	"internal/top":       {"internal/console"},

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"fairshare/internal/cli"
+	"fairshare/internal/inbound"
 )
 
 // Options are the address of the listener, and what a request needs.
@@ -42,7 +43,8 @@ type Options struct {
 
 // A Server answers operators and their tools.
 type Server struct {
-	listener net.Listener
+	listener net.Listener // opened by listen
+	inbound  *inbound.Listener
 	http     http.Server
 	token    []byte // nil: none is known
 	private  bool
@@ -54,7 +56,12 @@ type Server struct {
 const (
 	leastToken = 16 // characters
 	mostToken  = 4096
-	timeout    = 10 * time.Second
+	// timeout is for the header of a request, and then for its body. The answer may take three times as long.
+	timeout     = 10 * time.Second
+	idleTimeout = time.Minute
+	// connections is how many there are at most. When it is reached, a new one takes the place of another: of the
+	// client that has most, or of the one that has been idle for longest.
+	connections = 256
 )
 
 // Handlers are what the listener answers with.
@@ -106,11 +113,24 @@ func Listen(opts Options, listen func(addr string) (net.Listener, error), handle
 		}
 		plain(w, http.StatusOK, "ready")
 	})
-	s.http = http.Server{Handler: s.byName(mux), ReadTimeout: timeout, WriteTimeout: 3 * timeout,
-		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: opts.Log, TLSConfig: opts.TLS,
-		Protocols: new(http.Protocols)}
+	s.http = http.Server{Handler: inTime(s.byName(mux)), ReadHeaderTimeout: timeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: 16 << 10, ErrorLog: opts.Log, TLSConfig: opts.TLS, Protocols: new(http.Protocols)}
 	s.http.Protocols.SetHTTP1(true)
+	s.inbound = inbound.New(s.listener, inbound.Config{Connections: connections, Log: opts.Log,
+		Exempt: netip.Addr.IsLoopback})
+	s.inbound.Attach(&s.http)
 	return s, nil
+}
+
+// inTime bounds the time of a request after its header.
+func inTime(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, now := http.NewResponseController(w), time.Now()
+		if errors.Join(conn.SetReadDeadline(now.Add(timeout)), conn.SetWriteDeadline(now.Add(3*timeout))) != nil {
+			panic(http.ErrAbortHandler) // the connection has ended
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // Addr returns the address that the server listens on.
@@ -122,7 +142,7 @@ func (s *Server) Serve() error {
 	if s.http.TLSConfig != nil {
 		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
 	}
-	if err := serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := serve(s.inbound); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -135,7 +155,7 @@ func (s *Server) Close() {
 	if s.http.Shutdown(ctx) != nil {
 		s.http.Close()
 	}
-	s.listener.Close() // if Serve was not called
+	s.inbound.Close() // if Serve was not called
 }
 
 // needsProof reports whether requests need a token or a certificate.

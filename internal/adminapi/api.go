@@ -173,14 +173,21 @@ func readBody(r *http.Request, into any, what, example string) error {
 	}
 	body := json.NewDecoder(http.MaxBytesReader(nil, r.Body, most))
 	body.DisallowUnknownFields()
-	if err := body.Decode(into); err != nil {
+	if err := body.Decode(into); errors.As(err, new(*http.MaxBytesError)) {
+		return tooLong
+	} else if err != nil {
 		return cli.WrongUsage(cli.Hint(fmt.Errorf("the body is not an %s: %w", what, err), "such as "+example))
 	}
-	if _, err := body.Token(); err != io.EOF {
+	if _, err := body.Token(); errors.As(err, new(*http.MaxBytesError)) {
+		return tooLong
+	} else if err != io.EOF {
 		return cli.WrongUsage(fmt.Errorf("something follows the %s in the body", what))
 	}
 	return nil
 }
+
+var tooLong = &statusError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", most),
+	"send one action in each request, and a shorter reason or note"}
 
 // A statusError is an error with its status.
 type statusError struct {
@@ -277,12 +284,9 @@ func fail(w http.ResponseWriter, err error) {
 	var hint *cli.HintError
 	var usage *cli.UsageError
 	var own *statusError
-	var long *http.MaxBytesError
 	switch {
 	case errors.As(err, &own):
 		status, body.Hint = own.status, own.about
-	case errors.As(err, &long):
-		status = http.StatusRequestEntityTooLarge
 	case errors.As(err, &usage):
 		status = http.StatusBadRequest
 	case errors.Is(err, console.ErrNoRegistry):

@@ -197,7 +197,10 @@ func (h *handler) login(w http.ResponseWriter, r *http.Request) {
 			"wait a minute"})
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, mostForm)
+	if err := readForm(w, r); err != nil {
+		h.fail(w, p, err)
+		return
+	}
 	if !h.isToken(strings.TrimSpace(r.PostFormValue("token"))) {
 		h.sessions.failed(from)
 		p.Message = &message{Failed: true, Lines: []string{"This is not the token."}}
@@ -206,6 +209,20 @@ func (h *handler) login(w http.ResponseWriter, r *http.Request) {
 	}
 	h.sessions.open(w, r, p.At)
 	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// readForm reads the form of a request.
+func readForm(w http.ResponseWriter, r *http.Request) error {
+	r.Body = http.MaxBytesReader(w, r.Body, mostForm)
+	err := r.ParseForm()
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, new(*http.MaxBytesError)):
+		return &statusError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the form has more than %d bytes", mostForm),
+			"shorten the reason or the note"}
+	}
+	return &statusError{http.StatusBadRequest, "the form cannot be read", "open the page again, and repeat the action"}
 }
 
 var errReadOnly = &statusError{http.StatusForbidden, "actions need a token",
@@ -223,8 +240,11 @@ func (h *handler) ours(w http.ResponseWriter, r *http.Request) *session {
 		h.fail(w, p, &statusError{http.StatusForbidden, "you are not logged in", "log in, and do it again"})
 		return nil
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, mostForm)
-	if err := r.ParseForm(); err != nil || !sameText(r.PostForm.Get("csrf"), s.csrf) {
+	if err := readForm(w, r); err != nil {
+		h.fail(w, p, err)
+		return nil
+	}
+	if !sameText(r.PostForm.Get("csrf"), s.csrf) {
 		h.fail(w, p, &statusError{http.StatusForbidden, "this form does not belong to your session",
 			"open the page again, and repeat the action"})
 		return nil

@@ -459,10 +459,16 @@ func TestActionsNeedTheFormOfTheSession(t *testing.T) {
 		{"an opaque origin", with(csrf), []string{"Origin", "null"}},
 		{"another port", with(csrf), []string{"Origin", "http://example.com:81"}},
 		{"JSON", nil, []string{"Content-Type", "application/json"}},
-		{"a long form", url.Values{"csrf": {csrf}, "reason": {strings.Repeat("a", mostForm)}}, nil},
 	} {
 		if w := s.post("/act", c.form, c.header...); w.Code != 403 {
 			t.Errorf("%s: %d", c.what, w.Code)
+		}
+	}
+	long := url.Values{"csrf": {csrf}, "reason": {strings.Repeat("a", mostForm)}}
+	for _, path := range []string{"/act", "/login", "/logout"} {
+		if w := s.post(path, long); w.Code != http.StatusRequestEntityTooLarge ||
+			!strings.Contains(w.Body.String(), "the form has more than 16384 bytes") {
+			t.Errorf("a long form to %s: %d %s", path, w.Code, w.Body)
 		}
 	}
 	if r := s.send(httptest.NewRequest("GET", "/act?"+with(csrf).Encode(), nil)); r.Code == http.StatusSeeOther {
