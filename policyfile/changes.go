@@ -111,11 +111,15 @@ func (r *reader) noteParts() {
 			r.file.parts = append(r.file.parts, part{e.key.text, sumOf(e.value, "")})
 		}
 	}
+	all := fnv.New64a()
+	fmt.Fprintf(all, "%v %q", r.includes, r.lines)
 	for _, name := range slices.Sorted(maps.Keys(r.bodies)) {
 		h := fnv.New64a()
 		h.Write([]byte(r.bodies[name]))
 		r.file.parts = append(r.file.parts, part{name, h.Sum64()})
+		fmt.Fprintf(all, "%q %x", name, h.Sum64())
 	}
+	r.file.sum = all.Sum64()
 	for _, at := range r.rules {
 		var parts []part
 		if !at.builtIn {
@@ -127,18 +131,9 @@ func (r *reader) noteParts() {
 	}
 }
 
-// Sum returns a sum of the whole file: of two files that differ in more than comments, spaces and line ends
-// the sums differ, but for a chance of 1 in 2^64.
-func (f *File) Sum() uint64 {
-	h := fnv.New64a()
-	for _, p := range f.parts {
-		fmt.Fprintf(h, "%q %x\n", p.name, p.sum)
-	}
-	for i := range f.Policy.Rules {
-		fmt.Fprintf(h, "%q %q %v\n", f.Policy.Rules[i].Name, f.Sentence(&f.Policy.Rules[i]), f.ruleParts(i))
-	}
-	return h.Sum64()
-}
+// Sum returns a sum of the text of the file, of the files that it includes, and of those with texts of answers. Two
+// versions with any difference have different sums, but for a chance of 1 in 2^64.
+func (f *File) Sum() uint64 { return f.sum }
 
 // sumOf returns a sum of a value, without entries of maps in it that have a name.
 func sumOf(n *node, without string) uint64 {

@@ -84,6 +84,7 @@ type File struct {
 	busyRules   []string                    // rules with when: busy that are not built in
 	answerRules []answerFault               // what depends on the site's answers and is not built in
 
+	sum        uint64   // of its text and that of files in it
 	parts      []part   // for Changes
 	rulesParts [][]part // of each rule of Policy.Rules
 }

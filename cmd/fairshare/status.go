@@ -19,7 +19,7 @@ type adminFlags struct {
 
 func (f *adminFlags) open() (*remote.Server, error) {
 	return remote.Open(remote.Options{Addr: f.Admin, Sockets: setup.AdminSockets(f.State),
-		TokenFile: f.AdminTokenFile, CAFile: f.AdminCA,
+		OnlySockets: f.State != "", TokenFile: f.AdminTokenFile, CAFile: f.AdminCA,
 		CertFile: f.AdminCert, KeyFile: f.AdminKey})
 }
 

@@ -42,7 +42,7 @@ const trialMemory = 1 << 20
 
 // newRuntime opens what a policy file names. It takes over the counters, the
 // lists and the DNS cache of the previous runtime, which may be nil. A trial shows whether there is an error:
-// its runtime has counters and bans of its own, and is discarded.
+// its runtime has counters and bans of its own, fetches no URL, and is discarded.
 func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous *Runtime, trial bool) (rt *Runtime,
 	err error) {
 	rt = &Runtime{File: file, stop: func() {}}
@@ -54,7 +54,7 @@ func (p *Policy) newRuntime(ctx context.Context, file *policyfile.File, previous
 	}
 	// The lists come first: trusted proxies may be among them.
 	rt.Lists, err = setup.OpenLists(ctx, file, setup.ListOptions{State: p.options.Folder, Log: p.options.Log,
-		Previous: old.Lists, Changed: func(name string) { p.listChanged(file, name) }})
+		FetchLater: trial, Previous: old.Lists, Changed: func(name string) { p.listChanged(file, name) }})
 	if err != nil {
 		return nil, err
 	}

@@ -44,10 +44,11 @@ type Server struct {
 // Options name an admin listener and what it needs. "" means none for each file.
 type Options struct {
 	// Addr is a host and a port, https:// with these, or unix:PATH. "" means the first of Sockets that a
-	// server answers at, then DefaultAddr if Sockets names several.
+	// server answers at, then DefaultAddr unless OnlySockets is true.
 	Addr string
 	// Sockets are paths of Unix sockets.
-	Sockets []string
+	Sockets     []string
+	OnlySockets bool
 	// TokenFile has the listener's token in its first line.
 	TokenFile string
 	// CAFile has the authorities of the listener's certificate, "" means those of the system. CertFile and
@@ -60,7 +61,7 @@ func Open(opts Options) (*Server, error) {
 	addr, tokenFile := opts.Addr, opts.TokenFile
 	if addr == "" {
 		var err error
-		if addr, err = find(opts.Sockets); err != nil {
+		if addr, err = find(opts.Sockets, opts.OnlySockets); err != nil {
 			return nil, err
 		}
 	}
@@ -101,8 +102,9 @@ func Open(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// find returns the address of a server on this machine.
-func find(sockets []string) (string, error) {
+// find returns the address of a server on this machine: of the first socket that answers, otherwise DefaultAddr
+// or, with only, an error.
+func find(sockets []string, only bool) (string, error) {
 	for _, path := range sockets {
 		conn, err := net.DialTimeout("unix", path, time.Second)
 		if err == nil {
@@ -114,8 +116,8 @@ func find(sockets []string) (string, error) {
 				"run the command as that user or root: sudo fairshare …")
 		}
 	}
-	if len(sockets) == 1 {
-		return "", cli.Hint(fmt.Errorf("no server answers at %s", sockets[0]),
+	if only {
+		return "", cli.Hint(fmt.Errorf("no server answers at %s", strings.Join(sockets, " or ")),
 			"--state names the folder that serve has; serve prints the address of its socket when it starts")
 	}
 	return DefaultAddr, nil

@@ -36,7 +36,7 @@ func TestSocketOfAnotherUser(t *testing.T) {
 	go func() {
 		runtime.LockOSThread() // the thread ends with the goroutine
 		syscall.RawSyscall(syscall.SYS_SETFSUID, 65534, 0, 0)
-		_, err := find([]string{path})
+		_, err := find([]string{path}, false)
 		result <- err
 	}()
 	err = <-result
@@ -45,7 +45,7 @@ func TestSocketOfAnotherUser(t *testing.T) {
 		!strings.Contains(err.Error(), "another user") {
 		t.Errorf("%v", err)
 	}
-	if addr, err := find([]string{filepath.Join(dir, "none"), path}); addr != "unix:"+path || err != nil {
+	if addr, err := find([]string{filepath.Join(dir, "none"), path}, false); addr != "unix:"+path || err != nil {
 		t.Errorf("the own socket: %s, %v", addr, err)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"fairshare/internal/cli"
 	"fairshare/internal/console"
 	"fairshare/internal/dashboard"
-	"fairshare/internal/lockfile"
 	"fairshare/internal/setup"
 	"fairshare/internal/traffic"
 )
@@ -60,22 +59,28 @@ func (s *server) adminHandlers() admin.Handlers {
 		Pages: func(isToken func(string) bool) http.Handler { return dashboard.New(s.console, isToken) }}
 }
 
-// openPrivate listens at the private socket, unless another server has it. first says that the server
-// starts; then a problem is logged.
-func (s *server) openPrivate(first bool) {
+// openPrivate listens at the private socket, if there is none yet. Another server may have it, or the folder may
+// not be writable now: so it is called again and again. A problem is logged when it begins, and when its text
+// changes.
+func (s *server) openPrivate() (opened bool) {
 	path := setup.AdminSocket(s.policy.Folder())
 	if path == "" || s.private != nil || !s.hasAdmin() {
-		return
+		return false
 	}
 	l, err := listenPrivate(path)
 	if err == nil {
 		s.private, err = admin.Listen(admin.Options{Private: true, Log: s.log},
 			func(string) (net.Listener, error) { return l, nil }, s.adminHandlers())
 	}
-	if err != nil && first {
-		s.logLine("warning: no admin socket, so fairshare status, top and explain need --admin: " + cli.OneLine(err))
+	if err == nil {
+		s.privateProblem = ""
+		return true
 	}
-	s.retryPrivate = errors.Is(err, lockfile.ErrHeld)
+	if problem := cli.OneLine(err); problem != s.privateProblem {
+		s.privateProblem = problem
+		s.logLine("warning: no admin socket, so fairshare status, top and explain need --admin: " + problem)
+	}
+	return false
 }
 
 // servePrivate answers at the private socket until it is closed.
@@ -90,12 +95,10 @@ func (s *server) servePrivate() {
 	})
 }
 
-// takePrivate takes the private socket when the server that had it has ended.
+// takePrivate takes the private socket if it has become possible: the server that had it has ended, or its folder
+// can be written.
 func (s *server) takePrivate() {
-	if !s.retryPrivate {
-		return
-	}
-	if s.openPrivate(false); s.private != nil {
+	if s.openPrivate() {
 		s.printf("admin: %s", s.describePrivate())
 		s.servePrivate()
 	}

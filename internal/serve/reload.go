@@ -3,10 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,156 +11,20 @@ import (
 	"fairshare/internal/cli"
 	"fairshare/internal/console"
 	"fairshare/internal/livepolicy"
-	"fairshare/internal/prose"
 	"fairshare/internal/setup"
 	"fairshare/policyfile"
 )
 
-// A reloadCall asks the goroutine of serve to reload, or only what a reload would change.
-type reloadCall struct {
-	ctx    context.Context
-	plan   string
-	apply  bool
-	answer chan reloadAnswer // has room for one
-}
-
-type reloadAnswer struct {
-	changes *console.Reload
-	err     error
-}
-
-// callReload is the reload of operators: see [console.Options].
-func (s *server) callReload(ctx context.Context, plan string, apply bool) (*console.Reload, error) {
-	call := reloadCall{ctx, plan, apply, make(chan reloadAnswer, 1)}
-	select {
-	case s.reloads <- call:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	select {
-	case a := <-call.answer:
-		return a.changes, a.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// answerReload does what a call asks for.
-func (s *server) answerReload(ctx context.Context, call reloadCall) (*console.Reload, error) {
-	if call.ctx.Err() != nil {
-		return nil, call.ctx.Err() // nobody waits for it any more
-	}
-	changes := s.changes(ctx)
-	switch {
-	case len(changes.Faults) > 0 || !call.apply:
-		return changes, nil
-	case changes.Plan != call.plan:
-		return nil, console.ErrChanged
-	}
-	changes.Applied = s.reload(ctx, "reload")
-	if !changes.Applied { // a file has changed in this moment, or cannot be written
-		changes.Faults = []string{"the reload failed, and nothing has changed; the log of the server says why\n"}
-	}
-	return changes, nil
-}
-
-// texts collects what is written, one entry for each write.
-type texts []string
-
-func (t *texts) Write(text []byte) (int, error) {
-	*t = append(*t, string(text))
-	return len(text), nil
-}
-
-// changes returns what a reload would change.
-func (s *server) changes(ctx context.Context) *console.Reload {
-	c := console.NewReload(s.runtime.Load().File.Name)
-	var written texts
-	if err := s.tryChanges(ctx, c, &written); err != nil {
-		cli.PrintError(&written, setup.PrintFaults(&written, err))
-		c.Faults = append(c.Faults, written...)
-	} else {
-		c.Warnings = append(append([]string{}, written...), c.Warnings...)
-	}
-	return c
-}
-
-// tryChanges fills c, and writes warnings, each with one write. An error, and what was written before it, is about
-// the policy.
-func (s *server) tryChanges(ctx context.Context, c *console.Reload, w io.Writer) error {
-	file, err := s.options.load(w)
-	if err != nil {
-		return err
-	}
-	old := s.runtime.Load()
-	differ, sum := old.File.Changes(file), file.Sum()
-	c.SetRules(&differ)
-	c.Restart = append(c.Restart, keepUntilRestart(old.File, file)...)
-	upstream, sites, err := s.options.parseUpstreams(file)
-	if err != nil {
-		return err
-	}
-	trial, effects, err := s.policy.Try(ctx, file)
-	if err != nil {
-		return err
-	}
-	defer s.policy.Discard(trial)
-	next := newRuntime(trial, upstream, sites, old.meter)
-	if err := checkItself(s.inbound.Addr(), next); err != nil {
-		return err
-	}
-	if _, err := newTracing(file); err != nil {
-		return err
-	}
-	if file.TLS != nil {
-		if _, err := s.prepareTLS(file); err != nil {
-			return err
-		}
-	}
-	if old.mode() != next.mode() {
-		c.Settings = append(c.Settings, "mode: "+next.mode())
-	}
-	c.Settings = append(c.Settings, changes(old, next)...)
-	if other := undescribed(differ.Settings, c.Settings, c.Restart); len(other) > 0 {
-		c.Settings = append(c.Settings, "other settings that change: "+strings.Join(other, ", "))
-	}
-	c.FromZero = append(c.FromZero, effects.FromZero...)
-	c.Bans = effects.Bans
-	for _, b := range effects.Suspended {
-		c.Suspended = append(c.Suspended, fmt.Sprintf("%s (%s)", b.Rule, prose.Plural(b.N, "ban")))
-	}
-	c.Warnings = append(c.Warnings, setup.UnknownOwners(file, trial.Owners)...)
-	for _, warning := range s.warnings(next) {
-		c.Warnings = append(c.Warnings, "warning: "+warning+"\n")
-	}
-	shown, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	c.Plan = fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(shown, " %x %x", old.File.Sum(), sum)))[:32]
-	return nil
-}
-
-// undescribed returns the keys that neither a line nor a setting of a restart names.
-func undescribed(keys, lines, restart []string) (other []string) {
-	for _, key := range keys {
-		described := key == "dry_run" || slices.ContainsFunc(lines, func(line string) bool {
-			return strings.HasPrefix(line, key+":")
-		}) || slices.ContainsFunc(restart, func(name string) bool { return name == key })
-		if !described {
-			other = append(other, key)
-		}
-	}
-	return other
-}
-
 // reload loads the policy and the certificates again and reopens the journal.
 // Counters of limits that stay, and bans, are kept; requests in progress are
-// settled by the policy that judged them. With an error nothing changes. by begins the messages.
-func (s *server) reload(ctx context.Context, by string) (done bool) {
+// settled by the policy that judged them. With an error nothing changes. by begins the messages. accept may refuse
+// what was read of the policy file; nil: everything is accepted.
+func (s *server) reload(ctx context.Context, by string, accept func(*policyfile.File) error) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	s.manager.Reloading()
 	defer func() { s.manager.Ready(s.status()) }()
-	err := setup.PrintFaults(s.journal, s.tryReload(ctx, by))
+	err := setup.PrintFaults(s.journal, s.tryReload(ctx, by, accept))
 	s.refreshCertificates() // those of --admin
 	if s.metrics != nil {
 		s.metrics.reloaded(err == nil)
@@ -172,13 +33,18 @@ func (s *server) reload(ctx context.Context, by string) (done bool) {
 		cli.PrintError(s.journal, err)
 		s.printf("%s: nothing has changed; the old policy stays in force", by)
 	}
-	return err == nil
+	return err
 }
 
-func (s *server) tryReload(ctx context.Context, by string) error {
+func (s *server) tryReload(ctx context.Context, by string, accept func(*policyfile.File) error) error {
 	file, err := s.options.load(s.journal)
 	if err != nil {
 		return err
+	}
+	if accept != nil {
+		if err := accept(file); err != nil {
+			return err
+		}
 	}
 	old := s.runtime.Load()
 	rules := new(console.Reload)
@@ -221,13 +87,8 @@ func (s *server) tryReload(ctx context.Context, by string) error {
 
 // prepareReload does the last steps of a reload that can fail.
 func (s *server) prepareReload(next *runtime) error {
-	if err := checkItself(s.inbound.Addr(), next); err != nil {
+	if err := s.checkAddresses(next); err != nil {
 		return err
-	}
-	for _, side := range []*sideServer{s.auth, s.plain} {
-		if err := side.checkItself(next); err != nil {
-			return err
-		}
 	}
 	useTLS := func() {}
 	if next.File.TLS != nil {
@@ -248,6 +109,19 @@ func (s *server) prepareReload(next *runtime) error {
 	}
 	s.useTracing(tracing)
 	useTLS()
+	return nil
+}
+
+// checkAddresses returns an error if an upstream has an address of this server.
+func (s *server) checkAddresses(next *runtime) error {
+	if err := checkItself(s.inbound.Addr(), next); err != nil {
+		return err
+	}
+	for _, side := range []*sideServer{s.auth, s.plain} {
+		if err := side.checkItself(next); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -282,40 +156,6 @@ func changes(old, now *runtime) (lines []string) {
 	compare("access_log", old.accessTarget(), now.accessTarget())
 	compare("opentelemetry", old.tracingTarget(), now.tracingTarget())
 	return lines
-}
-
-// keepUntilRestart returns the names of settings that have changed and that a
-// running server cannot change. It sets them to their old values.
-func keepUntilRestart(old, file *policyfile.File) (names []string) {
-	if file.Listen != old.Listen {
-		names, file.Listen = append(names, "listen"), old.Listen
-	}
-	if file.ListenHTTP != old.ListenHTTP {
-		names, file.ListenHTTP = append(names, "listen_http"), old.ListenHTTP
-	}
-	if file.Memory != old.Memory {
-		names, file.Memory = append(names, "clients.memory"), old.Memory
-	}
-	if file.ProxyProtocol != old.ProxyProtocol {
-		names, file.ProxyProtocol = append(names, "proxy_protocol"), old.ProxyProtocol
-	}
-	if file.H2C != old.H2C {
-		names, file.H2C = append(names, "h2c"), old.H2C
-	}
-	if file.Registry != old.Registry {
-		names, file.Registry = append(names, "registry"), old.Registry
-	}
-	if !file.Store.Equal(old.Store) {
-		names, file.Store = append(names, "store"), old.Store
-	}
-	if (file.TLS == nil) != (old.TLS == nil) {
-		names, file.TLS = append(names, "tls"), old.TLS
-	}
-	if file.Bounds.Streams != old.Bounds.Streams || file.Bounds.Header != old.Bounds.Header {
-		names = append(names, "bounds.streams and bounds.header")
-		file.Bounds.Streams, file.Bounds.Header = old.Bounds.Streams, old.Bounds.Header
-	}
-	return names
 }
 
 // keptCounters says which limits start from zero after a reload.

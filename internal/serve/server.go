@@ -6,7 +6,6 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -114,8 +113,10 @@ type server struct {
 	adminTLS *certificates    // nil: admin has no TLS
 	stopping atomic.Bool
 
-	retryPrivate bool // another server has the private socket
+	privateProblem string // why there is no private socket, as it was last logged
 
+	changing             sync.Mutex // held while a version of the policy file is tried or put in force
+	looks                *looks
 	reloads              chan reloadCall
 	settler              *settler // nil: no log is read
 	wrongQuestions       wrongQuestions
@@ -128,6 +129,10 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 	s := &server{options: opts, changedProxies: make(chan string, 1),
 		reloads: make(chan reloadCall), spans: otlp.New()}
 	s.manager = systemd.NewNotifier(s.logLine)
+	s.looks = newLooks(func() *console.Reload {
+		changes, _ := s.look(ctx)
+		return changes
+	})
 	var cleanup cleanups
 	defer func() {
 		if err != nil {
@@ -178,11 +183,14 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 		s.console = s.newConsole()
 	}
 	s.guard = httpguard.New(rt.Guard, s.guardOptions(rt), s.sessions)
-	cleanup.add(s.closeAdmin)
+	cleanup.add(func() {
+		s.closeAdmin()
+		s.looks.stop()
+	})
 	if err := s.openAdmin(); err != nil {
 		return nil, err
 	}
-	s.openPrivate(true)
+	s.openPrivate()
 	if err := s.openSettler(); err != nil {
 		return nil, err
 	}
@@ -373,10 +381,10 @@ func (s *server) serve(ctx context.Context) error {
 			s.printLines(s.policy.ProxyReport())
 			provisional = nil
 		case <-s.options.Reload:
-			s.reload(ctx, "SIGHUP")
+			s.reload(ctx, "SIGHUP", nil)
 		case list := <-s.changedProxies:
 			s.printf("list %s has changed, and trusted_proxies uses it: the policy is loaded again", list)
-			s.reload(ctx, "list "+list)
+			s.reload(ctx, "list "+list, nil)
 		case call := <-s.reloads:
 			answer, err := s.answerReload(ctx, call)
 			call.answer <- reloadAnswer{answer, err}
@@ -453,7 +461,7 @@ func (s *server) drain() error {
 			return cli.ErrReported
 		case <-s.options.Reload: // too late for a reload
 		case call := <-s.reloads:
-			call.answer <- reloadAnswer{err: errors.New("the server is stopping")}
+			call.answer <- reloadAnswer{err: errStopping}
 		}
 	}
 }
@@ -470,6 +478,7 @@ func (s *server) cutOff() {
 // close ends what newServer began.
 func (s *server) close() {
 	s.closeAdmin()
+	s.looks.stop()
 	s.auth.close()
 	s.plain.close()
 	s.settler.close()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"fairshare/internal/cli"
@@ -46,18 +47,31 @@ func AdminSocket(state string) string {
 	return filepath.Join(folder, adminSocket)
 }
 
-// AdminSockets returns where a command looks for the socket of a server. state is the folder that the
-// user named; "" means that of the user, and those of a unit with the name fairshare.
+// AdminSockets returns where a command looks for the socket of a server. state is the folder that the user
+// named; "" means that of the user, and those of a unit with the name fairshare. The runtime directory of a unit is
+// known in its own commands, and follows from its state folder if both have one name, as systemd.exec(5) makes them.
 func AdminSockets(state string) (all []string) {
+	add := func(folder string) {
+		if path := filepath.Join(folder, adminSocket); folder != "" && !slices.Contains(all, path) {
+			all = append(all, path)
+		}
+	}
+	own, _, _ := strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":")
 	if state != "" {
-		return []string{filepath.Join(state, adminSocket)}
+		add(state)
+		add(own)
+		parent, name := filepath.Split(filepath.Clean(state))
+		if parent == "/var/lib/" || parent == "/var/lib/private/" {
+			add(filepath.Join("/run", name))
+		}
+		return all
 	}
+	add(own)
 	if folder, err := StateFolder(""); err == nil {
-		all = append(all, filepath.Join(folder, adminSocket))
+		add(folder)
 	}
-	for _, folder := range []string{"/run/fairshare", "/var/lib/fairshare"} {
-		all = append(all, filepath.Join(folder, adminSocket))
-	}
+	add("/run/fairshare")
+	add("/var/lib/fairshare")
 	return all
 }
 
