@@ -214,7 +214,7 @@ func (o *operation) printFound(title string, f *registry.Found) {
 			line("agent", "%s", prose.Printable(r.UserAgent))
 		}
 		if fleet := o.fleetText(r.Fleet); fleet != "" {
-			line("fleet", "%s", fleet)
+			line("fleet", "%s", prose.Printable(fleet))
 		}
 		if r.Bot != "" {
 			line("bot", "%s (%s)", prose.Printable(r.Bot), r.BotState)
@@ -243,11 +243,11 @@ func (o *operation) printFound(title string, f *registry.Found) {
 	}
 	head = "labels"
 	if len(r.Labels) > 0 {
-		line(head, "%s", strings.Join(r.Labels, ", "))
+		line(head, "%s", prose.Printable(strings.Join(r.Labels, ", ")))
 		head = ""
 	}
 	for _, l := range f.Labels {
-		line(head, "%s, of %s", l.Name, l.Client)
+		line(head, "%s, of %s", prose.Printable(l.Name), l.Client)
 		head = ""
 	}
 	if r.Note != "" {

@@ -108,7 +108,7 @@ const holderFresh = 2 * time.Minute
 func (o *operation) printHolder() error {
 	h, err := o.Holder(o.Context)
 	if err == nil && h.Text != "" && o.now.Sub(h.At).Abs() <= holderFresh {
-		o.Printf("now: %s", h.Text)
+		o.Printf("now: %s", prose.Printable(h.Text))
 	}
 	return o.failed(err)
 }
@@ -178,10 +178,10 @@ func (o *operation) aboutClient(r *registry.ClientRecord) string {
 		parts = append(parts, fmt.Sprintf("%s (%s)", prose.Printable(r.Bot), r.BotState))
 	}
 	if r.Fleet != "" {
-		parts = append(parts, r.Fleet)
+		parts = append(parts, prose.Printable(r.Fleet))
 	}
 	for _, l := range r.Labels {
-		parts = append(parts, "["+l+"]")
+		parts = append(parts, "["+prose.Printable(l)+"]")
 	}
 	if r.Note != "" {
 		parts = append(parts, "(note: "+prose.Printable(r.Note)+")")

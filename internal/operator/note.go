@@ -1,6 +1,9 @@
 package operator
 
-import "fairshare/internal/cli"
+import (
+	"fairshare/internal/cli"
+	"fairshare/internal/prose"
+)
 
 // Note sets the note of a client. An empty text removes it.
 func Note(env *cli.Environment, state, client, text string) error {
@@ -23,7 +26,7 @@ func Note(env *cli.Environment, state, client, text string) error {
 		o.Printf("note removed: %s", id)
 		return nil
 	}
-	o.Printf("noted: %s: %s", id, text)
+	o.Printf("noted: %s: %s", id, prose.Printable(text))
 	o.printUndo("note " + id.argument + " ''")
 	return nil
 }
