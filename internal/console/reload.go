@@ -12,6 +12,7 @@ import (
 )
 
 // A Reload is what a new version of the policy file changes, or why it cannot be put in force. Rules are sentences.
+// Nobody changes it: one that was asked for twice at the same time is one value.
 type Reload struct {
 	Policy  string       `json:"policy"`  // the file
 	Applied bool         `json:"applied"` // it is in force now
@@ -129,7 +130,7 @@ func (r *Reload) Lines() (lines []string) {
 	if r.IsSame() {
 		lines = append(lines, "no rule and no setting differs")
 	}
-	return append(lines, r.counters()...)
+	return append(lines, r.Counters()...)
 }
 
 // text returns a changed rule in one line.
@@ -140,8 +141,8 @@ func (c *RuleChange) text() string {
 	return c.Now + " Before: " + c.Was
 }
 
-// counters says what becomes of counters and bans.
-func (r *Reload) counters() (lines []string) {
+// Counters says what becomes of counters and bans.
+func (r *Reload) Counters() (lines []string) {
 	if len(r.FromZero) == 0 {
 		lines = append(lines, "counters: all are kept")
 	} else {

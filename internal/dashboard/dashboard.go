@@ -52,13 +52,13 @@ func New(c *console.Console, isToken func(string) bool) http.Handler {
 func (h *handler) routes() http.Handler {
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html",
 		"templates/parts.html"))
-	for _, name := range []string{"now", "client", "rules", "bots", "bans", "journal", "history", "login", "error"} {
+	for _, name := range []string{"now", "client", "rules", "bots", "bans", "journal", "history", "reload", "login", "error"} {
 		h.pages[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
 	mux := http.NewServeMux()
 	for path, show := range map[string]func(*http.Request, *page) error{
 		"/{$}": h.showNow, "/client": h.showClient, "/rules": h.showRules, "/bots": h.showBots, "/bans": h.showBans,
-		"/journal": h.showJournal, "/history": h.showHistory,
+		"/journal": h.showJournal, "/history": h.showHistory, "/reload": h.showReload,
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, show) })
 	}
@@ -66,6 +66,7 @@ func (h *handler) routes() http.Handler {
 	mux.HandleFunc("POST /login", h.login)
 	mux.HandleFunc("POST /logout", h.logout)
 	mux.HandleFunc("POST /act", h.act)
+	mux.HandleFunc("POST /reload", h.reload)
 	for _, path := range []string{"static/style.css", "static/script.js", "static/icon.svg"} {
 		mux.HandleFunc("GET /"+path, func(w http.ResponseWriter, r *http.Request) {
 			http.ServeFileFS(w, r, files, path)
@@ -275,14 +276,33 @@ func (h *handler) act(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		m.Lines = append(done.Lines, "The server follows within a second.")
 	} else {
-		m.Failed, m.Lines = true, []string{cli.OneLine(err)}
-		var hint *cli.HintError
-		if errors.As(err, &hint) {
-			m.Lines = append(m.Lines, hint.Hint)
-		}
+		m.fail(err)
 	}
 	h.sessions.leave(s, m)
 	http.Redirect(w, r, returnTo(f.Get("next")), http.StatusSeeOther)
+}
+
+// reload loads the policy file again if that changes what the page of the form has shown.
+func (h *handler) reload(w http.ResponseWriter, r *http.Request) {
+	s := h.ours(w, r)
+	if s == nil {
+		return
+	}
+	m := new(message)
+	done, err := h.console.ReloadPolicy(r.Context(), r.PostForm.Get("plan"))
+	switch {
+	case errors.Is(err, console.ErrChanged):
+		m.Failed, m.Lines = true, []string{"Nothing was loaded, because the policy has changed since you looked at it. " +
+			"This page shows what it would change now."}
+	case err != nil:
+		m.fail(err)
+	case !done.Applied:
+		m.Failed, m.Lines = true, []string{"Nothing was loaded: the log of the server says why."}
+	default:
+		m.Lines = []string{done.Policy + " was loaded and is in force."}
+	}
+	h.sessions.leave(s, m)
+	http.Redirect(w, r, "/reload", http.StatusSeeOther)
 }
 
 // actionOf reads a form.
@@ -344,9 +364,10 @@ func paged[T any](r *http.Request, parameter string, all []T) ([]T, pager) {
 	return all[min(first, len(all)):min(first+pageRows, len(all))], p
 }
 
-// functions of the templates. text is for everything that clients or operators have written.
+// functions of the templates. text, or lines, is for everything that clients or operators have written.
 var functions = template.FuncMap{
 	"text":   prose.Printable,
+	"lines":  prose.PrintableLines,
 	"number": func(n any) (string, error) { return numberText(n) },
 	"size":   prose.Size,
 	"share":  prose.Share,

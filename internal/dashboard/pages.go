@@ -259,3 +259,10 @@ func (h *handler) showJournal(r *http.Request, p *page) error {
 	p.Title, p.Data = "Journal", v
 	return nil
 }
+
+// showReload shows what a reload of the policy file would change.
+func (h *handler) showReload(r *http.Request, p *page) error {
+	changes, err := h.console.Changes(r.Context())
+	p.Title, p.Data = "Reload the policy", changes
+	return err
+}

@@ -4,11 +4,13 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"net/http"
 	"net/netip"
 	"sync"
 	"time"
 
+	"fairshare/internal/cli"
 	"fairshare/internal/network"
 )
 
@@ -30,6 +32,15 @@ type session struct {
 type message struct {
 	Failed bool
 	Lines  []string
+}
+
+// fail makes it the message of an error.
+func (m *message) fail(err error) {
+	m.Failed, m.Lines = true, []string{cli.OneLine(err)}
+	var hint *cli.HintError
+	if errors.As(err, &hint) {
+		m.Lines = append(m.Lines, hint.Hint)
+	}
 }
 
 // sessions are kept in memory: a restart ends them. It is safe for concurrent use.

@@ -41,6 +41,15 @@ func Printable(s string) string {
 	return b.String()
 }
 
+// PrintableLines is Printable for a text of several lines, which stay lines.
+func PrintableLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = Printable(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
 func isVisible(r rune) bool {
 	return r == ' ' || unicode.IsGraphic(r) && !unicode.IsSpace(r) && !unicode.Is(unicode.Cf, r) &&
 		!unicode.Is(unicode.Mn, r)

@@ -80,9 +80,7 @@ func printFaults(env *cli.Environment, c *console.Reload) error {
 
 // printText prints a text of several lines that may contain anything.
 func printText(w io.Writer, text string) {
-	for line := range strings.Lines(text) {
-		fmt.Fprintln(w, prose.Printable(strings.TrimRight(line, "\n")))
-	}
+	fmt.Fprintln(w, prose.PrintableLines(strings.TrimRight(text, "\n")))
 }
 
 // isTerminal reports whether somebody can answer a question. Tests have other readers.
