@@ -128,7 +128,7 @@ func (d *devtools) value(expression string) any {
 	var got struct {
 		Result struct{ Value any }
 	}
-	d.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &got)
+	d.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &got)
 	return got.Result.Value
 }
 
@@ -139,7 +139,8 @@ func (d *devtools) submit(selector string) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.call("Runtime.evaluate", map[string]any{"expression": "document.querySelector(" + string(quoted) + ").click()"}, nil)
+	click := "document.querySelector(" + string(quoted) + ").click()"
+	d.call("Runtime.evaluate", map[string]any{"expression": click}, nil)
 	d.await(func(m *devtoolsMessage) bool { return m.Method == "Page.loadEventFired" })
 }
 

@@ -46,9 +46,7 @@ rules:
 			t.Errorf("%q: exit code %d: %s%s", args, exit, out, errs)
 		}
 		for _, text := range []string{out, errs} {
-			if at := strings.IndexFunc(text, func(r rune) bool {
-				return r != '\n' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Mn))
-			}); at >= 0 {
+			if at := strings.IndexFunc(text, isInvisible); at >= 0 {
 				t.Errorf("%q prints %q", args, text[at:min(at+40, len(text))])
 			}
 		}
@@ -74,4 +72,10 @@ rules:
 	if log := s.stderr.String(); strings.ContainsAny(log, "\x1b\r\u202e\u2066\u200f\u2028\u009b") {
 		t.Errorf("the log has raw texts:\n%q", log)
 	}
+}
+
+// isInvisible reports whether a character is none that a terminal shows: it may be an order, turn the direction, or
+// be part of the character before it. Line feeds are allowed.
+func isInvisible(r rune) bool {
+	return r != '\n' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Mn))
 }

@@ -52,7 +52,8 @@ func New(c *console.Console, isToken func(string) bool) http.Handler {
 func (h *handler) routes() http.Handler {
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html",
 		"templates/parts.html"))
-	for _, name := range []string{"now", "client", "rules", "bots", "bans", "journal", "history", "reload", "login", "error"} {
+	for _, name := range []string{"now", "client", "rules", "bots", "bans", "journal", "history", "reload", "login",
+		"error"} {
 		h.pages[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
 	mux := http.NewServeMux()
