@@ -1,57 +1,40 @@
+//go:build unix
+
 package main
 
 import (
-	"bytes"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"fairshare/internal/cli"
 )
 
-// Each policy of docs/tasks.md is correct and causes no warning, and the commands after it print the
-// lines that the page shows.
+// Each policy of docs/tasks.md is correct and causes no warning, and the commands after it print what the page shows.
 func TestTasksPageShowsTheProgramsOutput(t *testing.T) {
-	page, err := os.ReadFile("../../docs/tasks.md")
+	for _, program := range []string{"bash", "curl", "jq"} {
+		needProgram(t, program)
+	}
+	data, err := os.ReadFile("../../docs/tasks.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Chdir(t.TempDir())
-	fairshare := func(args ...string) string {
-		var out bytes.Buffer
-		if exit := run(args, &cli.Environment{Context: t.Context(), Stdout: &out, Stderr: &out}); exit != cli.ExitOK {
-			t.Fatalf("fairshare %q: exit %d:\n%s", args, exit, &out)
-		}
-		return out.String()
+	page := strings.ReplaceAll(string(data), "http://127.0.0.1:3000", namedSite(t, "site"))
+	page = regexp.MustCompile(`\b8080\b`).ReplaceAllString(page, freePort(t))
+	folder, bin := t.TempDir(), t.TempDir()
+	programLink(t, bin)
+	sh := newShell(t, folder, "PATH="+bin+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+t.TempDir())
+	file := filepath.Join(folder, "site.yaml")
+	if policies, commands := sh.play(page, file); policies < 7 || commands < 17 {
+		t.Errorf("the page has %d policies and %d commands only", policies, commands)
 	}
-	policies, lines := 0, 0
-	blocks := regexp.MustCompile("(?s)```(yaml|console)\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	for _, block := range blocks {
-		if block[1] == "yaml" {
-			policies++
-			if err := os.WriteFile("site.yaml", []byte(block[2]), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if out := fairshare("check", "site.yaml"); strings.Contains(out, "warning") {
-				t.Errorf("%s\n%s", block[2], out)
-			}
-			continue
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page, -1) {
+		if err := os.WriteFile(file, []byte(block[1]), 0o600); err != nil {
+			t.Fatal(err)
 		}
-		out := ""
-		for line := range strings.Lines(block[2]) {
-			if command, ok := strings.CutPrefix(line, "$ fairshare "); ok {
-				var args []string
-				for _, arg := range regexp.MustCompile(`'[^']*'|\S+`).FindAllString(command, -1) {
-					args = append(args, strings.Trim(arg, "'"))
-				}
-				out = fairshare(args...)
-			} else if lines++; !strings.Contains(out, "\n"+strings.TrimSuffix(line, "\n")) {
-				t.Errorf("the output lacks %q:\n%s", line, out)
-			}
+		if out := sh.run("fairshare check site.yaml"); strings.Contains(out, "warning") ||
+			!strings.Contains(out, "site.yaml: ok") {
+			t.Errorf("%s\n%s", block[1], out)
 		}
-	}
-	if policies < 7 || lines < 8 {
-		t.Errorf("only %d policies and %d lines of output were checked", policies, lines)
 	}
 }

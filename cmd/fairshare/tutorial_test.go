@@ -41,35 +41,41 @@ func TestTutorial(t *testing.T) {
 	bin := t.TempDir()
 	programLink(t, bin)
 	sh := newShell(t, folder, "PATH="+bin+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+t.TempDir())
-	commands := 0
+	if _, commands := sh.play(page, filepath.Join(folder, "first-hour", "site.yaml")); commands < 25 {
+		t.Errorf("the page has %d commands only", commands)
+	}
+}
+
+// play runs the commands of a page one after the other, and compares what they print with what the page shows.
+// Each policy of the page is written to a file first.
+func (s *shell) play(page, file string) (policies, commands int) {
+	s.t.Helper()
 	for _, block := range regexp.MustCompile("(?s)```(yaml|console)\n(.*?)```").FindAllStringSubmatch(page, -1) {
 		if block[1] == "yaml" {
-			site := filepath.Join(folder, "first-hour", "site.yaml")
-			if err := os.WriteFile(site, []byte(block[2]), 0o600); err != nil {
-				t.Fatal(err)
+			policies++
+			if err := os.WriteFile(file, []byte(block[2]), 0o600); err != nil {
+				s.t.Fatal(err)
 			}
 			continue
 		}
 		for _, part := range strings.Split("\n"+block[2], "\n$ ")[1:] {
 			commands++
 			command, want, _ := strings.Cut(part, "\n")
-			out := sh.run(command)
+			out := s.run(command)
 			shown := regexp.MustCompile(expected(want))
 			for try := 0; try < 20 && strings.HasPrefix(command, "fairshare why") && !shown.MatchString(out); try++ {
-				sh.run("sleep 0.5") // a server records refusals within seconds
-				out = sh.run(command)
+				s.run("sleep 0.5") // a server records refusals within seconds
+				out = s.run(command)
 			}
 			if !shown.MatchString(out) {
-				t.Errorf("$ %s\nprints\n%s\nand the page shows\n%s", command, out, want)
+				s.t.Errorf("$ %s\nprints\n%s\nand the page shows\n%s", command, out, want)
 			}
 			if strings.HasSuffix(command, "&") { // until the server answers
-				sh.awaitServer(command)
+				s.awaitServer(command)
 			}
 		}
 	}
-	if commands < 25 {
-		t.Errorf("the page has %d commands only", commands)
-	}
+	return policies, commands
 }
 
 // expected returns a regular expression for the output that a page shows.
@@ -155,7 +161,7 @@ func (s *shell) run(command string) string {
 // awaitServer waits until the server that a command has started in the background accepts connections.
 func (s *shell) awaitServer(command string) {
 	s.t.Helper()
-	port := regexp.MustCompile(`(?:--admin 127\.0\.0\.1:|http\.server )(\d+)`).FindStringSubmatch(command)
+	port := regexp.MustCompile(`(?:--(?:admin|listen) 127\.0\.0\.1:|http\.server )(\d+)`).FindStringSubmatch(command)
 	if port == nil {
 		s.t.Fatalf("$ %s: which port?", command)
 	}

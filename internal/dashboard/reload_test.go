@@ -107,7 +107,8 @@ func TestReloadPageWithoutAButton(t *testing.T) {
 	_, text = s.get("/reload")
 	checkPage(t, "/reload", text)
 	if !strings.Contains(text, "cannot be loaded") ||
-		!strings.Contains(text, "unknown key: &#34;alow&#34;\n    - {alow") || strings.Contains(text, `action="/reload"`) {
+		!strings.Contains(text, "unknown key: &#34;alow&#34;\n    - {alow") ||
+		strings.Contains(text, `action="/reload"`) {
 		t.Error(text)
 	}
 }
