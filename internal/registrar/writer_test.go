@@ -387,6 +387,31 @@ func TestDiskFailsAndWorksAgain(t *testing.T) {
 	})
 }
 
+// The store of a database logs itself that it is away and back. What was not written meanwhile is written then.
+func TestAbsenceOfADatabaseIsNotLoggedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore()
+		store.fault = fmt.Errorf("the database %w", registry.ErrAway)
+		r := run(t, store, registrar.Options{})
+		for i := range 20 {
+			r.pass(addr(i*7919), 1)
+		}
+		sleep(time.Minute)
+		if !r.Stats().Failing {
+			t.Error("it is not failing")
+		}
+		store.set(func() { store.fault = nil })
+		sleep(2 * time.Minute)
+		if store.seen().clients != 20 || r.Stats().Failing {
+			t.Errorf("%d clients are written: %+v", store.seen().clients, r.Stats())
+		}
+		r.log.holds(t)
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestDamagedRegistryIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
