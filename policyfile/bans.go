@@ -66,14 +66,24 @@ const (
 var BanPlaceholders = []string{"{prefix}", "{addr}", "{seconds}", "{until}", "{rule}"}
 
 func bansKeys() []key[File] {
-	return []key[File]{{"export", func(r *reader, n *node, f *File) {
+	return []key[File]{{"kernel", func(r *reader, n *node, f *File) { // the short form of export: {nftables: {}}
+		r.choice(n, "kernel", []string{"nftables"}, map[string]string{"nft": "nftables", "true": "nftables"})
+		f.BanExport = &BanExport{NFTables: new(NFTables)}
+	}}, {"export", func(r *reader, n *node, f *File) {
 		e := new(BanExport)
 		got := readMap(r, n, "export", exportExample, exportKeys(), e)
 		if got == nil {
 			return
 		}
+		if got.has("nftables") && f.BanExport != nil {
+			r.fault(got.at("nftables"), "", "export: nftables is the same as kernel: leave out one")
+			return
+		}
+		if f.BanExport != nil {
+			e.NFTables = f.BanExport.NFTables
+		}
 		f.BanExport = e
-		if !got.has("nftables") && !got.has("nginx") && !got.has("haproxy") && !got.has("command") {
+		if e.NFTables == nil && !got.has("nftables") && !got.has("nginx") && !got.has("haproxy") && !got.has("command") {
 			r.missing(n, "export: "+exportExample, "export: one of nftables, nginx, haproxy and command is needed")
 			f.BanExport = nil
 		}
@@ -82,8 +92,8 @@ func bansKeys() []key[File] {
 
 func readBans(r *reader, n *node, f *File) {
 	got := readMap(r, n, "bans", "{export: "+exportExample+"}", bansKeys(), f)
-	if got != nil && !got.has("export") {
-		r.missing(n, "bans: {export: "+exportExample+"}", "bans: export is needed")
+	if got != nil && !got.has("export") && !got.has("kernel") {
+		r.missing(n, "bans: {kernel: nftables}", "bans: kernel or export is needed")
 	}
 }
 
@@ -230,7 +240,8 @@ func (r *reader) warnBanExport() {
 	if r.file.BanExport == nil {
 		return
 	}
-	at := firstNode(find(find(r.root, "bans"), "export"), r.root)
+	bans := find(r.root, "bans")
+	at := firstNode(find(bans, "export"), find(bans, "kernel"), r.root)
 	banning, exported, own := 0, 0, []string(nil)
 	for i := range r.file.Policy.Rules {
 		rule := &r.file.Policy.Rules[i]
