@@ -83,7 +83,7 @@ func bansKeys() []key[File] {
 			e.NFTables = f.BanExport.NFTables
 		}
 		f.BanExport = e
-		if e.NFTables == nil && !got.has("nftables") && !got.has("nginx") && !got.has("haproxy") && !got.has("command") {
+		if e.NFTables == nil && !got.has("nginx") && !got.has("haproxy") && !got.has("command") {
 			r.missing(n, "export: "+exportExample, "export: one of nftables, nginx, haproxy and command is needed")
 			f.BanExport = nil
 		}

@@ -48,6 +48,8 @@ type client struct {
 	agent           string // the latest
 	agents          map[string]bool
 	forged          int
+	forgedStopped   int
+	lateStopped     int // after the first requests
 	last            time.Time
 	sittings        int // separated by half an hour
 }

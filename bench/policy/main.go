@@ -71,7 +71,8 @@ func main() {
 	}
 	fmt.Println("\n|---|" + strings.Repeat("---:|", len(labels)))
 	verifier := bots.NewVerifier(bots.Options{})
-	var all totals
+	var all, late totals
+	posed, caught := 0, 0 // requests under the name of a search engine
 	for _, path := range flag.Args() {
 		clients, logged, err := measure(verifier, *program, *policy, path, filepath.Join(dir, "verdicts.tsv"))
 		if err != nil {
@@ -86,8 +87,12 @@ func main() {
 					l = c.label(logged)
 				}
 			}
-			sums.add(l, c)
-			all.add(l, c)
+			sums.add(l, c.requests, c.stopped)
+			all.add(l, c.requests, c.stopped)
+			if c.requests > first {
+				late.add(l, c.requests-first, c.lateStopped)
+			}
+			posed, caught = posed+c.forged, caught+c.forgedStopped
 			if *show == string(l) && (l.bad() && c.stopped < c.requests*95/100 || !l.bad() && c.stopped > 0) {
 				fmt.Printf(
 					"%s\t%s\t%d of %d stopped\t%v\tpages %d assets %d referers %d posts %d lost %d probes %d logins %d−%d writes %d paths %d sittings %d\t%.80s\n", name, addr, c.stopped, c.requests,
@@ -98,12 +103,17 @@ func main() {
 		sums.print(name)
 	}
 	all.print("all")
+	late.print(fmt.Sprintf("all, after the first %d requests of each client", first))
+	fmt.Printf("\nForged names of search engines: %d requests, %d stopped\n", posed, caught)
 }
+
+// first is how many requests of a client show what it is.
+const first = 10
 
 // totals are the sums of each label.
 type totals map[label]*struct{ clients, hurt, requests, stopped int }
 
-func (t *totals) add(l label, c *client) {
+func (t *totals) add(l label, requests, stopped int) {
 	if *t == nil {
 		*t = totals{}
 	}
@@ -112,9 +122,9 @@ func (t *totals) add(l label, c *client) {
 	}
 	s := (*t)[l]
 	s.clients++
-	s.requests += c.requests
-	s.stopped += c.stopped
-	if c.stopped > 0 {
+	s.requests += requests
+	s.stopped += stopped
+	if stopped > 0 {
 		s.hurt++
 	}
 }
@@ -201,9 +211,16 @@ func measure(verifier *bots.Verifier, program, policy, path, verdicts string) (m
 				clients[strings.Clone(cells[2])] = c
 			}
 			e.Target, e.UserAgent = strings.Clone(e.Target), strings.Clone(e.UserAgent)
-			c.add(e, forged(verifier, cells[2], e.UserAgent))
+			poses := forged(verifier, cells[2], e.UserAgent)
+			c.add(e, poses)
 			if cells[3] != "allow" {
 				c.stopped++
+				if poses {
+					c.forgedStopped++
+				}
+				if c.requests > first {
+					c.lateStopped++
+				}
 				c.rules[cells[4]]++
 			}
 		}
