@@ -174,7 +174,7 @@ func TestAdminWithClientCertificates(t *testing.T) {
 			want string // on stderr; "": it works
 		}{
 			{[]string{"--admin", url, "--admin-ca", site.file, "--admin-cert", right, "--admin-key", rightKey}, ""},
-			{[]string{"--admin", url, "--admin-ca", site.file}, "Unauthorized|--admin-cert FILE"},
+			{[]string{"--admin", url, "--admin-ca", site.file}, "no client certificate was sent|--admin-cert FILE"},
 			{[]string{"--admin", url, "--admin-ca", other.file}, "is not valid: x509: |hint: --admin-ca FILE"},
 			{[]string{"--admin", url, "--admin-ca", site.file, "--admin-cert", expired, "--admin-key", expiredKey},
 				"refuses the connection|has to be valid"},

@@ -174,7 +174,8 @@ func (s *Server) byName(next http.Handler) http.Handler {
 			host = name
 		}
 		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil && host != "localhost" {
-			refuse(w, r, http.StatusForbidden, "use an address such as 127.0.0.1 or localhost, not the name of another host")
+			refuse(w, r, http.StatusForbidden, "this listener has no other name than localhost",
+				"use an address such as 127.0.0.1 or localhost, not the name of another host")
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -198,14 +199,14 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 				s.guesses.note(s.log, r, time.Now())
 			}
 			w.Header().Set("WWW-Authenticate", `Bearer realm="fairshare"`)
-			text := "the token is missing or wrong: Authorization: Bearer TOKEN"
+			text, hint := "the token is missing or wrong", "Authorization: Bearer TOKEN"
 			if s.mutual {
-				text = "no client certificate of an authority that --admin-client-ca names was sent"
+				text, hint = "no client certificate was sent", "send one of an authority that --admin-client-ca names"
 				if s.token != nil {
-					text += ", and no correct token"
+					text, hint = text+", and no correct token", hint+", or Authorization: Bearer TOKEN"
 				}
 			}
-			refuse(w, r, http.StatusUnauthorized, text)
+			refuse(w, r, http.StatusUnauthorized, text, hint)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -223,15 +224,15 @@ func (s *Server) hasCertificate(r *http.Request) bool {
 const apiPrefix = "/api/"
 
 // refuse answers with an error as the path needs it.
-func refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
+func refuse(w http.ResponseWriter, r *http.Request, status int, text, hint string) {
 	if !strings.HasPrefix(r.URL.Path, apiPrefix) {
-		plain(w, status, text)
+		plain(w, status, text+": "+hint)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(map[string]string{"error": http.StatusText(status), "hint": text})
+	json.NewEncoder(w).Encode(map[string]string{"error": text, "hint": hint})
 }
 
 func plain(w http.ResponseWriter, status int, text string) {

@@ -7,6 +7,8 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -154,4 +156,50 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 		stop()
 		open.Wait()
 	})
+}
+
+// A refused request learns what is wrong, and what to do.
+func TestRefusalsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(strings.Repeat("a", 32)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		opts        Options
+		path, host  string
+		status      int
+		text, other string
+	}{
+		{Options{TokenFile: token}, "/api/v1/now", "localhost", 401, `"error":"the token is missing or wrong"`,
+			`"hint":"Authorization: Bearer TOKEN"`},
+		{Options{TokenFile: token}, "/metrics", "localhost", 401, "the token is missing or wrong: ", "Bearer TOKEN"},
+		{Options{Private: true}, "/api/v1/now", "evil.example", 403, "no other name than localhost",
+			`"hint":"use an address`},
+	} {
+		none := http.NotFoundHandler()
+		s, err := Listen(c.opts, func(string) (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") },
+			Handlers{Metrics: none, API: func(func(*http.Request) bool) http.Handler { return none },
+				Pages: func(func(string) bool) http.Handler { return none }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		go s.Serve()
+		req, err := http.NewRequest("GET", "http://"+s.Addr().String()+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = c.host
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != c.status || !strings.Contains(string(body), c.text) ||
+			!strings.Contains(string(body), c.other) {
+			t.Errorf("%s at %s: %d %s", c.path, c.host, resp.StatusCode, body)
+		}
+	}
 }
