@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -158,6 +159,9 @@ func TestLooksAreBounded(t *testing.T) {
 // A problem of the private socket is logged once, and the socket is opened when the problem has ended.
 func TestPrivateSocketIsRetried(t *testing.T) {
 	t.Parallel()
+	if goruntime.GOOS == "windows" {
+		t.Skip("there is no such socket")
+	}
 	state, err := os.MkdirTemp("", "fs")
 	if err != nil {
 		t.Fatal(err)
