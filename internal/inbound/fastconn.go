@@ -1,6 +1,7 @@
 package inbound
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"log"
@@ -32,7 +33,9 @@ var longAgo = time.Unix(1, 0)
 type fastConn struct {
 	lane   *Lane
 	outer  net.Conn
-	conn   *conn // inside of outer; nil: none
+	tls    *tls.Conn  // is outer; nil: without TLS
+	socket *tlsSocket // below tls
+	conn   *conn      // inside of outer; nil: none
 	raw    syscall.RawConn
 	try    func(fd uintptr) bool
 	active atomic.Bool // a request is in progress
@@ -62,6 +65,11 @@ func newFastConn(f *Lane, outer net.Conn) *fastConn {
 	c := &fastConn{lane: f, outer: outer, conn: connOf(outer), raw: rawOf(outer)}
 	c.changed.L = &c.mu
 	c.try = c.tryRead
+	if f.tls != nil {
+		c.socket = &tlsSocket{Conn: outer}
+		c.tls = tls.Server(c.socket, f.tls)
+		c.outer, c.try = c.tls, c.tryReadTLS
+	}
 	return c
 }
 
@@ -73,14 +81,27 @@ func (c *fastConn) serve() {
 			c.logPanic(err)
 		}
 		c.active.Store(false)
-		c.dropBuffer()
 		c.endWatch()
 		if !handedOver {
+			c.dropUnread()
 			c.outer.Close()
 		}
+		c.dropBuffer()
 		c.lane.remove(c)
 	}()
 	c.base = http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: c.outer.RemoteAddr().String()}
+	if c.tls != nil {
+		if !c.shakeHands() {
+			return
+		}
+		switch c.base.TLS.NegotiatedProtocol {
+		case "", "http/1.1", "http/1.0":
+		default: // HTTP/2, or what a certificate authority checks
+			handedOver = true
+			c.handOver()
+			return
+		}
+	}
 	var head fastHead
 	for isFirst := true; ; isFirst = false {
 		found, err := c.readHead(&head, isFirst)
@@ -106,11 +127,15 @@ func (c *fastConn) logPanic(err any) {
 	if err == http.ErrAbortHandler {
 		return
 	}
-	logf := log.Printf
+	c.logf("http: panic serving %v: %v\n%s", c.base.RemoteAddr, err, debug.Stack())
+}
+
+func (c *fastConn) logf(format string, args ...any) {
 	if l := c.lane.server.ErrorLog; l != nil {
-		logf = l.Printf
+		l.Printf(format, args...)
+	} else {
+		log.Printf(format, args...)
 	}
-	logf("http: panic serving %v: %v\n%s", c.base.RemoteAddr, err, debug.Stack())
 }
 
 // handOver gives the connection to the server, together with what was read.
@@ -124,7 +149,10 @@ func (c *fastConn) handOver() {
 		if c.buffer != nil {
 			read = append(read, c.buffer[c.from:c.to]...)
 		}
-		outer = &replayedConn{outer, append(read, c.early...)}
+		replayed := replayedConn{outer, append(read, c.early...)}
+		if outer = &replayed; c.tls != nil {
+			outer = &replayedTLSConn{replayed, c.tls}
+		}
 	}
 	c.dropBuffer()
 	c.lane.handOver(outer)
@@ -222,6 +250,15 @@ func (c *fastConn) read() error {
 		return nil
 	}
 	return err
+}
+
+// dropUnread reads what the client has sent after its last request, such as the end of TLS. Otherwise closing would
+// reset the connection, and the client could lose the end of its answer.
+func (c *fastConn) dropUnread() {
+	if c.raw != nil {
+		c.takeBuffer()
+		c.raw.Control(func(fd uintptr) { readSocket(fd, c.buffer[:]) })
+	}
 }
 
 func (c *fastConn) takeBuffer() {

@@ -2,6 +2,7 @@ package inbound
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 type Lane struct {
 	net.Listener // what the server would accept from
 
+	tls     *tls.Config // nil: no TLS
 	server  *http.Server
 	l       *Listener
 	handler http.Handler
@@ -39,12 +41,18 @@ type Lane struct {
 	changed  chan struct{} // a connection ended; holds one
 }
 
-// NewLane returns a Lane that accepts from outer, which is l or wraps it without TLS. Attach must have
-// been called with srv. The caller serves srv with the Lane, and calls Wait after Shutdown or Close.
+// NewLane returns a Lane that accepts from outer, which is l or wraps it without TLS. Attach must have been called with
+// srv. The caller calls Serve of srv with the Lane, and Wait after Shutdown or Close.
+//
+// If srv has a TLSConfig, the Lane speaks TLS. Then NextProtos must name what the server speaks, such as h2 and
+// http/1.1. Connections with another protocol than HTTP/1 go to the server after the handshake.
 func (l *Listener) NewLane(outer net.Listener, srv *http.Server) *Lane {
 	f := &Lane{Listener: outer, server: srv, l: l, handler: srv.Handler, accepted: make(chan net.Conn),
 		failed: make(chan error), closed: make(chan struct{}), conns: make(map[*fastConn]struct{}),
 		changed: make(chan struct{}, 1)}
+	if srv.TLSConfig != nil {
+		f.tls = srv.TLSConfig.Clone()
+	}
 	if tracking, ok := f.handler.(*trackingHandler); ok {
 		f.handler = tracking.next
 	}
@@ -79,6 +87,9 @@ func (f *Lane) acceptAll() {
 			}
 		}
 		if f.off.Load() {
+			if f.tls != nil {
+				outer = tls.Server(outer, f.tls)
+			}
 			f.handOver(outer)
 			continue
 		}
@@ -144,7 +155,7 @@ func (f *Lane) Wait(ctx context.Context) error {
 		f.closeHangups()
 		for c := range f.conns {
 			if !c.active.Load() {
-				c.outer.Close()
+				c.close()
 			}
 		}
 		f.mu.Unlock()
@@ -173,7 +184,7 @@ func (f *Lane) CloseAll() {
 	f.isEnding.Store(true)
 	f.closeHangups()
 	for c := range f.conns {
-		c.outer.Close()
+		c.close()
 	}
 }
 

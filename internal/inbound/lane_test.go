@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -134,6 +135,8 @@ func rawRequest(text string) string {
 // A lanePair is two servers with the same handler: one has a lane.
 type lanePair struct {
 	t     testing.TB
+	tls   *tls.Config // of the client; nil: without TLS
+	stays bool        // the client waits until the server closes the connection
 	addr  [2]string
 	mu    sync.Mutex
 	seen  [2][]string // what the handler got
@@ -146,12 +149,25 @@ func seenRequest(r *http.Request) string {
 	body, err := io.ReadAll(r.Body)
 	u := *r.URL
 	u.User = nil
+	secure := ""
+	if r.TLS != nil {
+		secure = fmt.Sprint(r.TLS.HandshakeComplete, r.TLS.ServerName, r.TLS.NegotiatedProtocol, r.TLS.Version,
+			len(r.TLS.PeerCertificates))
+	}
 	return fmt.Sprintf("%s %s %#v %v %q %v %q %d %v %v %v %v %q %v", r.Method, r.RequestURI, u, r.URL.User,
-		r.Host, r.Header, r.Proto, r.ContentLength, r.TransferEncoding, r.Close, r.Trailer, r.TLS, body, err)
+		r.Host, r.Header, r.Proto, r.ContentLength, r.TransferEncoding, r.Close, r.Trailer, secure, body, err)
 }
 
 func newLanePair(t testing.TB, answer http.HandlerFunc) *lanePair {
+	return newTLSLanePair(t, nil, answer)
+}
+
+// newTLSLanePair returns servers with TLS, unless config is nil.
+func newTLSLanePair(t testing.TB, config *tls.Config, answer http.HandlerFunc) *lanePair {
 	p := &lanePair{t: t}
+	if config != nil {
+		p.tls = &tls.Config{InsecureSkipVerify: true, ServerName: "one.example"}
+	}
 	var closers []func()
 	for i := range p.addr {
 		inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -161,7 +177,7 @@ func newLanePair(t testing.TB, answer http.HandlerFunc) *lanePair {
 		p.addr[i] = inner.Addr().String()
 		l := New(inner, Config{Connections: 10_000, PerAddr: 10_000})
 		srv := &http.Server{ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10,
-			ErrorLog: log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true,
+			ErrorLog: log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true, TLSConfig: config.Clone(),
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if _, fast := w.(*fastAnswer); fast {
 					p.fast.Add(1)
@@ -180,7 +196,13 @@ func newLanePair(t testing.TB, answer http.HandlerFunc) *lanePair {
 			outer = lane
 		}
 		done := make(chan error, 1)
-		go func() { done <- srv.Serve(outer) }()
+		go func() {
+			if i == 1 && config != nil {
+				done <- srv.ServeTLS(outer, "", "")
+			} else {
+				done <- srv.Serve(outer)
+			}
+		}()
 		closers = append(closers, func() {
 			srv.Close()
 			if lane != nil {
@@ -203,12 +225,26 @@ func newLanePair(t testing.TB, answer http.HandlerFunc) *lanePair {
 	return p
 }
 
-// send sends bytes in pieces, closes the sending side, and returns all answers.
-func (p *lanePair) send(i int, raw string, piece int) []byte {
+// dial connects to one of the servers.
+func (p *lanePair) dial(i int) net.Conn {
+	p.t.Helper()
 	conn, err := net.Dial("tcp", p.addr[i])
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	if p.tls == nil {
+		return conn
+	}
+	secure := tls.Client(conn, p.tls)
+	if err := secure.Handshake(); err != nil {
+		p.t.Fatal(err)
+	}
+	return secure
+}
+
+// send sends bytes in pieces, closes the sending side, and returns all answers.
+func (p *lanePair) send(i int, raw string, piece int) []byte {
+	conn := p.dial(i)
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(30 * time.Second))
 	go func() {
@@ -217,7 +253,9 @@ func (p *lanePair) send(i int, raw string, piece int) []byte {
 				return
 			}
 		}
-		conn.(*net.TCPConn).CloseWrite()
+		if !p.stays {
+			conn.(interface{ CloseWrite() error }).CloseWrite()
+		}
 	}()
 	all, _ := io.ReadAll(conn) // an error if the server resets the connection
 	return all

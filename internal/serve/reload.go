@@ -62,9 +62,7 @@ func (s *server) tryReload(ctx context.Context, by string, accept func(*policyfi
 	s.runtime.Store(next)
 	s.policy.Use(ctx, next.Runtime, func() {
 		s.inbound.Replace(s.inboundConfig(next))
-		if s.lane != nil {
-			s.lane.Use(!file.NoFastLane)
-		}
+		s.lane.Use(!file.NoFastLane)
 		for _, side := range []*sideServer{s.auth, s.plain} {
 			side.replace(s.sideInboundConfig(next))
 		}

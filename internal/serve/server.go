@@ -96,8 +96,8 @@ type server struct {
 	manager *systemd.Notifier
 
 	inbound  *inbound.Listener
-	listener net.Listener  // lane, or inbound with TLS
-	lane     *inbound.Lane // nil with TLS
+	listener net.Listener // lane
+	lane     *inbound.Lane
 	http     http.Server
 	guard    *httpguard.Handler
 	sessions *sessions.Handler
@@ -213,11 +213,9 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 				s.log.Printf("connection of %s: %v", peer, err)
 			})
 	}
-	if s.http.TLSConfig == nil {
-		s.lane = s.inbound.NewLane(s.listener, &s.http)
-		s.lane.Use(!file.NoFastLane)
-		s.listener = s.lane
-	}
+	s.lane = s.inbound.NewLane(s.listener, &s.http)
+	s.lane.Use(!file.NoFastLane)
+	s.listener = s.lane
 	return s, nil
 }
 
@@ -312,13 +310,7 @@ func (s *server) serve(ctx context.Context) error {
 	stopped := make(chan error, 3)
 	s.auth.start(stopped)
 	s.plain.start(stopped)
-	go func() {
-		if s.http.TLSConfig != nil {
-			stopped <- s.http.ServeTLS(s.listener, "", "")
-		} else {
-			stopped <- s.http.Serve(s.listener)
-		}
-	}()
+	go func() { stopped <- s.http.Serve(s.listener) }()
 	if s.acme != nil {
 		obtaining, stopObtaining := context.WithCancel(ctx)
 		var obtain sync.WaitGroup
@@ -437,7 +429,7 @@ func (s *server) drain() error {
 		questions.Wait()
 		s.policy.HandOver()
 		err := s.http.Shutdown(ctx)
-		if err == nil && s.lane != nil {
+		if err == nil {
 			err = s.lane.Wait(ctx)
 		}
 		if err == nil { // Shutdown does not wait for websockets
@@ -470,9 +462,7 @@ func (s *server) drain() error {
 func (s *server) cutOff() {
 	s.proxy.Stop()
 	s.http.Close()
-	if s.lane != nil {
-		s.lane.CloseAll()
-	}
+	s.lane.CloseAll()
 }
 
 // close ends what newServer began.

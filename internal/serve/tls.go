@@ -29,6 +29,7 @@ func (s *server) openTLS(file *policyfile.File) error {
 	use()
 	s.http.TLSConfig = &tls.Config{
 		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
 		GetCertificate: s.certificate,
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			return s.acme.Challenge(hello), nil
