@@ -81,7 +81,7 @@ var mayImport = map[string][]string{
 
 // leaves may be imported by every adapter; the root may import internal/network
 // alone. They import nothing of this module.
-var leaves = []string{"internal/cli", "internal/durable", "internal/network", "internal/prose"}
+var leaves = []string{"internal/cli", "internal/durable", "internal/httpfield", "internal/network", "internal/prose"}
 
 // standardOnly may be imported by other programs, which then need nothing
 // else.

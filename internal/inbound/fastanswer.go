@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"fairshare/internal/httpfield"
 )
 
 const (
@@ -60,7 +62,7 @@ type fastAnswer struct {
 
 func (a *fastAnswer) Header() http.Header {
 	if a.header == nil {
-		a.header = make(http.Header, 12)
+		a.header = make(http.Header, a.conn.answerFields)
 	}
 	return a.header
 }
@@ -174,10 +176,8 @@ func (a *fastAnswer) writeFields() {
 
 func hasToken(values []string, token string) bool {
 	for _, list := range values {
-		for item := range strings.SplitSeq(list, ",") {
-			if strings.EqualFold(textproto.TrimString(item), token) {
-				return true
-			}
+		if httpfield.HasToken(list, token) {
+			return true
 		}
 	}
 	return false
@@ -377,12 +377,7 @@ func appendStatus(b []byte, status int) []byte {
 // appendField appends a field. As in net/http, a line end within a value becomes spaces, and a field with an
 // invalid name is omitted.
 func appendField(b []byte, name string, values []string) []byte {
-	for i := 0; i < len(name); i++ {
-		if !tokenBytes[name[i]] {
-			return b
-		}
-	}
-	if name == "" {
+	if !httpfield.IsToken(name) {
 		return b
 	}
 	for _, v := range values {

@@ -27,6 +27,9 @@ const (
 // leastBytes is how many bytes must have come before net/http looks at a further request.
 const leastBytes = 4
 
+// usualFields is how many fields the first answer of a connection is expected to have.
+const usualFields = 8
+
 var longAgo = time.Unix(1, 0)
 
 // A fastConn is a connection in the lane. One goroutine calls serve.
@@ -49,6 +52,8 @@ type fastConn struct {
 	agent    string
 	base     http.Request // copied for each request
 
+	answerFields int // of the last answer: often as many again
+
 	// The watch for a client that leaves during a request. It begins late: most requests are short.
 	mu       sync.Mutex
 	changed  sync.Cond
@@ -65,6 +70,7 @@ func newFastConn(f *Lane, outer net.Conn) *fastConn {
 	c := &fastConn{lane: f, outer: outer, conn: connOf(outer), raw: rawOf(outer)}
 	c.changed.L = &c.mu
 	c.try = c.tryRead
+	c.answerFields = usualFields
 	if f.tls != nil {
 		c.socket = &tlsSocket{Conn: outer}
 		c.tls = tls.Server(c.socket, f.tls)
@@ -300,6 +306,7 @@ func (c *fastConn) answer(r *http.Request) (open bool) {
 	c.begin(&a.fastContext)
 	open = c.handle(a, r)
 	c.end(&a.fastContext)
+	c.answerFields = len(a.header)
 	a.release()
 	if !open || c.lane.isEnding.Load() {
 		return false

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"fairshare/internal/httpfield"
 )
 
 // mostFields bounds the fields of a simple request.
@@ -28,36 +30,41 @@ type fastHead struct {
 	hasLength            bool
 }
 
-func isToken(b []byte) bool {
-	for _, c := range b {
-		if !tokenBytes[c] {
-			return false
-		}
-	}
-	return len(b) > 0
-}
-
-// Which bytes a token (RFC 9110 §5.6.2), the value of a field (§5.5), a target and a host may have. A target or host
-// with others may be valid: then the server reads it.
-var tokenBytes, valueBytes, targetBytes, hostBytes = func() (token, value, target, host [256]bool) {
+// Which bytes a target and a host may have, and the path and query of a target that url.ParseRequestURI returns
+// unchanged. Others may be valid: then the server, or url.ParseRequestURI, reads them.
+var targetBytes, hostBytes, pathBytes = func() (target, host, path [256]bool) {
 	for i := range 256 {
 		c := byte(i)
 		alphanumeric := c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9'
-		token[i] = alphanumeric || c != 0 && strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
-		value[i] = c >= ' ' && c != 0x7F || c == '\t'
 		target[i] = c > ' ' && c < 0x7F
 		host[i] = alphanumeric || c != 0 && strings.IndexByte("-._:[]", c) >= 0
+		path[i] = alphanumeric || c != 0 && strings.IndexByte("/-._~", c) >= 0
 	}
 	return
 }()
 
-func all(b []byte, allowed *[256]bool) bool {
-	for _, c := range b {
-		if !allowed[c] {
+func all[T string | []byte](s T, allowed *[256]bool) bool {
+	for i := 0; i < len(s); i++ {
+		if !allowed[s[i]] {
 			return false
 		}
 	}
 	return true
+}
+
+// parseTarget is url.ParseRequestURI for a target of targetBytes that begins with "/". It returns false if that has an
+// error.
+func parseTarget(u *url.URL, target string) bool {
+	path, query, hasQuery := strings.Cut(target, "?")
+	if all(path, &pathBytes) && (query != "" || !hasQuery) {
+		u.Path, u.RawQuery = path, query
+		return true
+	}
+	parsed, err := url.ParseRequestURI(target)
+	if err == nil {
+		*u = *parsed
+	}
+	return err == nil
 }
 
 // scan finds a simple request at the beginning of b. If there is none, more says whether more bytes may make it one.
@@ -89,7 +96,8 @@ func (h *fastHead) scan(b []byte) (found, more bool) {
 			return true, false
 		}
 		colon := bytes.IndexByte(line, ':')
-		if colon <= 0 || h.count == mostFields || !isToken(line[:colon]) || !all(line[colon+1:], &valueBytes) {
+		if colon <= 0 || h.count == mostFields ||
+			!httpfield.IsToken(line[:colon]) || !httpfield.IsValue(line[colon+1:]) {
 			return false, false
 		}
 		name, value := line[:colon], line[colon+1:]
@@ -164,7 +172,7 @@ func (h *fastHead) scanRequestLine(line []byte) bool {
 	const version = " HTTP/1.1"
 	end := len(line) - len(version)
 	if method <= 0 || end <= method+1 || string(line[end:]) != version || line[method+1] != '/' ||
-		!isToken(line[:method]) || !all(line[method+1:end], &targetBytes) {
+		!httpfield.IsToken(line[:method]) || !all(line[method+1:end], &targetBytes) {
 		return false
 	}
 	h.method, h.target = span{0, uint16(method)}, span{uint16(method + 1), uint16(end)}
@@ -197,8 +205,8 @@ func (c *fastConn) request(h *fastHead) *http.Request {
 	b := c.buffer[c.from:c.to]
 	// Some texts of a request live long, so they share no memory with the others.
 	target := string(b[h.target.from:h.target.to])
-	u, err := url.ParseRequestURI(target)
-	if err != nil {
+	x := &exchange{fastAnswer: fastAnswer{fastContext: fastContext{conn: c}, length: -1, closes: h.close}}
+	if !parseTarget(&x.url, target) {
 		return nil
 	}
 	if host := b[h.host.from:h.host.to]; string(host) != c.host {
@@ -214,11 +222,14 @@ func (c *fastConn) request(h *fastHead) *http.Request {
 		method = string(b[h.method.from:h.method.to])
 	}
 	text := string(b[:h.end])
-	header, values := make(http.Header, h.count+8), make([]string, h.count)
+	header, values := make(http.Header, h.count+moreFields), x.values[:]
+	if h.count > len(values) {
+		values = make([]string, h.count)
+	}
 	for i := range h.fields[:h.count] {
 		f := &h.fields[i]
 		name := text[f.name.from:f.name.to]
-		if !isCanonical(name) {
+		if !httpfield.IsCanonical(name) {
 			name = textproto.CanonicalMIMEHeaderKey(name)
 		}
 		values[i] = text[f.value.from:f.value.to]
@@ -234,31 +245,30 @@ func (c *fastConn) request(h *fastHead) *http.Request {
 	if pragma := header["Pragma"]; len(pragma) > 0 && pragma[0] == "no-cache" && header["Cache-Control"] == nil {
 		header["Cache-Control"] = []string{"no-cache"} // as net/http does
 	}
-	a := &fastAnswer{fastContext: fastContext{conn: c, began: time.Now()}, length: -1, closes: h.close,
-		isHead: method == http.MethodHead}
-	c.base.Method, c.base.URL, c.base.RequestURI, c.base.Host = method, u, target, c.host
+	x.began, x.isHead = time.Now(), method == http.MethodHead
+	c.base.Method, c.base.URL, c.base.RequestURI, c.base.Host = method, &x.url, target, c.host
 	c.base.Header, c.base.Close = header, h.close
 	c.base.Body, c.base.ContentLength = http.NoBody, int64(h.length)
 	if h.length > 0 {
-		c.base.Body = &shortBody{rest: bytes.Clone(b[h.end : h.end+h.length])}
+		x.body.rest = bytes.Clone(b[h.end : h.end+h.length])
+		c.base.Body = &x.body
 	}
-	r := c.base.WithContext(a)
+	r := c.base.WithContext(&x.fastAnswer)
 	c.base.URL, c.base.Header, c.base.Body = nil, nil, nil
 	c.from += h.end + h.length
 	return r
 }
 
-// isCanonical reports whether textproto.CanonicalMIMEHeaderKey returns a token unchanged.
-func isCanonical(name string) bool {
-	upper := true
-	for i := 0; i < len(name); i++ {
-		c := name[i]
-		if upper && c >= 'a' && c <= 'z' || !upper && c >= 'A' && c <= 'Z' {
-			return false
-		}
-		upper = c == '-'
-	}
-	return true
+// moreFields is how many fields a proxy may add to those of a request without a larger map.
+const moreFields = 6
+
+// An exchange is what a request needs, and its answer. Each request has its own: what a handler keeps of it by mistake
+// shows nothing of another request.
+type exchange struct {
+	fastAnswer
+	url    url.URL
+	body   shortBody
+	values [12]string // of fields that come once; longer requests have memory of their own
 }
 
 // A shortBody is the body of a simple request.

@@ -11,6 +11,8 @@ import (
 	"net/textproto"
 	"strconv"
 	"strings"
+
+	"fairshare/internal/httpfield"
 )
 
 // A line is a field of an answer's head.
@@ -114,7 +116,7 @@ func (c *Call) parse(head []byte) bool {
 	text := string(head) // the fields are parts of it
 	end := strings.IndexByte(text, '\r')
 	status := text[len(version):end]
-	if text[end+1] != '\n' || len(status) < 3 || len(status) > 3 && status[3] != ' ' || !isField(status) {
+	if text[end+1] != '\n' || len(status) < 3 || len(status) > 3 && status[3] != ' ' || !httpfield.IsValue(status) {
 		return false
 	}
 	code := 0
@@ -136,11 +138,11 @@ func (c *Call) parse(head []byte) bool {
 		field := rest[:end]
 		rest = rest[end+2:]
 		colon := strings.IndexByte(field, ':')
-		if colon <= 0 || !isToken(field[:colon]) || !isField(field[colon+1:]) {
+		if colon <= 0 || !httpfield.IsToken(field[:colon]) || !httpfield.IsValue(field[colon+1:]) {
 			return false // also if it begins with a space, and continues the line before it
 		}
 		name := field[:colon]
-		if !isCanonical(name) {
+		if !httpfield.IsCanonical(name) {
 			name = http.CanonicalHeaderKey(name)
 		}
 		c.lines = append(c.lines, line{name, textproto.TrimString(field[colon+1:])})
@@ -148,28 +150,6 @@ func (c *Call) parse(head []byte) bool {
 	// c.response is used again only after Release.
 	c.response.Status, c.response.StatusCode = status, code
 	c.response.Proto, c.response.ProtoMajor, c.response.ProtoMinor = "HTTP/1.1", 1, 1
-	return true
-}
-
-// isCanonical reports whether http.CanonicalHeaderKey returns a token unchanged.
-func isCanonical(name string) bool {
-	upper := true
-	for i := 0; i < len(name); i++ {
-		c := name[i]
-		if upper && c >= 'a' && c <= 'z' || !upper && c >= 'A' && c <= 'Z' {
-			return false
-		}
-		upper = c == '-'
-	}
-	return true
-}
-
-func isField(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if !fieldBytes[s[i]] {
-			return false
-		}
-	}
 	return true
 }
 
@@ -193,7 +173,7 @@ func (c *Call) frame(conn *conn, r *Request) error {
 			chunked = true
 			continue
 		case "Connection":
-			reuse = reuse && !hasToken(l.value, "close")
+			reuse = reuse && !httpfield.HasToken(l.value, "close")
 		}
 		if prior, ok := c.header[l.name]; ok {
 			c.header[l.name] = append(prior, l.value)
@@ -256,15 +236,6 @@ func announced(lists []string) http.Header {
 		}
 	}
 	return trailer
-}
-
-func hasToken(list, token string) bool {
-	for item := range strings.SplitSeq(list, ",") {
-		if strings.EqualFold(textproto.TrimString(item), token) {
-			return true
-		}
-	}
-	return false
 }
 
 // readOdd reads an answer as net/http does. It returns nil after an interim answer. After an answer that is not

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"fairshare/internal/httpfield"
 )
 
 // A script is a connection to an upstream that sends given bytes after the first write, in pieces, and then
@@ -126,7 +128,7 @@ func byTransport(method, answer string, piece int) (o outcome, err error) {
 func (o *outcome) fill(resp *http.Response) error {
 	defer resp.Body.Close()
 	o.status, o.header, o.length = resp.StatusCode, resp.Header.Clone(), resp.ContentLength
-	if hasToken(strings.Join(o.header["Connection"], ","), "close") {
+	if httpfield.HasToken(strings.Join(o.header["Connection"], ","), "close") {
 		delete(o.header, "Connection") // as net/http does, although it may name more fields
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"fairshare/internal/httpfield"
 )
 
 // A Request is what Do sends.
@@ -212,7 +214,7 @@ func (c *Call) write(r *Request) bool {
 	if host == "" {
 		host = c.pool.options.Host
 	}
-	if !isPlain(r.Target) || !isPlain(host) || !isToken(r.Method) || r.Target == "" || host == "" {
+	if !isPlain(r.Target) || !isPlain(host) || !httpfield.IsToken(r.Method) || r.Target == "" || host == "" {
 		return false
 	}
 	b := append(c.out[:0], r.Method...)
@@ -228,7 +230,7 @@ func (c *Call) write(r *Request) bool {
 			}
 			values = values[:min(len(values), 1)]
 		}
-		if len(values) > 0 && !isToken(name) {
+		if len(values) > 0 && !httpfield.IsToken(name) {
 			return false
 		}
 		for _, v := range values {
@@ -261,34 +263,6 @@ func isPlain(s string) bool {
 	}
 	return true
 }
-
-// isToken reports whether a text is a token (RFC 9110 §5.6.2).
-func isToken[T string | []byte](s T) bool {
-	for i := 0; i < len(s); i++ {
-		if !tokenBytes[s[i]] {
-			return false
-		}
-	}
-	return len(s) > 0
-}
-
-var tokenBytes = func() (all [256]bool) {
-	for c := '0'; c <= 'z'; c++ {
-		all[c] = c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a'
-	}
-	for _, c := range "!#$%&'*+-.^_`|~" {
-		all[c] = true
-	}
-	return all
-}()
-
-// fieldBytes are the bytes that the value of a field may have (RFC 9110 §5.5).
-var fieldBytes = func() (all [256]bool) {
-	for c := range all {
-		all[c] = c >= ' ' && c != 0x7F || c == '\t'
-	}
-	return all
-}()
 
 // malformed returns an error of an answer.
 func malformed(format string, args ...any) error {

@@ -1,0 +1,64 @@
+// Package httpfield checks the names and values of header fields (RFC 9110 §5), for
+// programs that read and write HTTP/1.1 by themselves.
+package httpfield
+
+import (
+	"net/textproto"
+	"strings"
+)
+
+// What bytes a token (§5.6.2) and the value of a field (§5.5) may have.
+var tokenBytes, valueBytes = func() (token, value [256]bool) {
+	for i := range 256 {
+		c := byte(i)
+		token[i] = c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' ||
+			c != 0 && strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+		value[i] = c >= ' ' && c != 0x7F || c == '\t'
+	}
+	return
+}()
+
+// IsToken reports whether a text is a token, such as the name of a field.
+func IsToken[T string | []byte](s T) bool {
+	for i := 0; i < len(s); i++ {
+		if !tokenBytes[s[i]] {
+			return false
+		}
+	}
+	return len(s) > 0
+}
+
+// IsValue reports whether a text may be the value of a field. It may be empty, and have
+// spaces around it.
+func IsValue[T string | []byte](s T) bool {
+	for i := 0; i < len(s); i++ {
+		if !valueBytes[s[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+// IsCanonical reports whether [textproto.CanonicalMIMEHeaderKey] returns a token
+// unchanged.
+func IsCanonical(name string) bool {
+	upper := true
+	for i := 0; i < len(name); i++ {
+		c := name[i]
+		if upper && c >= 'a' && c <= 'z' || !upper && c >= 'A' && c <= 'Z' {
+			return false
+		}
+		upper = c == '-'
+	}
+	return true
+}
+
+// HasToken reports whether a list of tokens has one of them, in any case.
+func HasToken(list, token string) bool {
+	for item := range strings.SplitSeq(list, ",") {
+		if strings.EqualFold(textproto.TrimString(item), token) {
+			return true
+		}
+	}
+	return false
+}
