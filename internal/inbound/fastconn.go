@@ -173,7 +173,9 @@ func (c *fastConn) dropBuffer() {
 
 // readHead reads the next request. It returns false if the server must read it, and an error if the connection ends.
 func (c *fastConn) readHead(h *fastHead, isFirst bool) (found bool, err error) {
+	waits := false // the time for the beginning is set
 	if c.from == c.to {
+		waits = true
 		timeout, slack := c.lane.server.IdleTimeout, idleSlack
 		if isFirst {
 			timeout, slack = c.lane.server.ReadHeaderTimeout, 0
@@ -206,9 +208,13 @@ func (c *fastConn) readHead(h *fastHead, isFirst bool) (found bool, err error) {
 		if c.to == len(c.buffer) {
 			return false, nil
 		}
-		if !timed {
+		switch {
+		case begun && !timed:
 			timed = true
 			c.awaitUntil(c.lane.server.ReadHeaderTimeout, 0)
+		case !begun && !waits:
+			waits = true
+			c.awaitUntil(c.lane.server.IdleTimeout, idleSlack)
 		}
 		if err := c.read(); err == io.EOF && begun { // the client may still read
 			return false, nil
