@@ -150,6 +150,9 @@ func (s *Share) description() string {
 	} else {
 		b.WriteString(" How long a client is known does not matter.")
 	}
+	if s.EachMember && !s.Default {
+		b.WriteString(" Each server has an upstream of its own.")
+	}
 	if weights := append(weightTexts("label ", s.Labels), weightTexts("bot ", s.Bots)...); weights != nil {
 		fmt.Fprintf(&b, " Weights: %s.", strings.Join(weights, ", "))
 	}

@@ -20,6 +20,9 @@ type Share struct {
 	Ages     bool                // clients that are known for longer come first; see share.Options.Ages
 	Default  bool                // the file does not mention it: see File.ServedShare
 
+	// EachMember says that each of the programs that count together has an upstream of its own.
+	EachMember bool
+
 	Labels, Bots map[string]float64 // weights by label, and by name or category of a bot; the default is 1
 }
 
@@ -53,6 +56,7 @@ func shareKeys() []key[Share] {
 		{"known_after", func(r *reader, n *node, s *Share) {
 			s.Ages = r.duration(n, "known_after", 0, maxKnownAfter) > 0
 		}},
+		{"shared", func(r *reader, n *node, s *Share) { s.EachMember = !r.boolean(n, "shared") }},
 		{"weights", func(r *reader, n *node, s *Share) {
 			if got := readMap(r, n, "weights", "{labels: {partner: 4}}", weightKeys(), s); got != nil &&
 				len(n.entries) == 0 {
@@ -75,14 +79,15 @@ func weightKeys() []key[Share] {
 
 // ServedShare returns how serve shares the upstream: as the file says, or as
 // "share: auto" if it says nothing. Then the capacity that is found has no useful
-// upper bound, because some sites have thousands of long polls. It returns nil for
-// "share: none".
+// upper bound, because some sites have thousands of long polls. And upstreams on this machine are
+// those of this member alone. It returns nil for "share: none".
 func (f *File) ServedShare() *Share {
 	if f.Share != nil || f.NoShare {
 		return f.Share
 	}
 	s := defaultShare()
 	s.By, s.Default, s.Max = DefaultShareBy(len(f.ASN.Files) > 0), true, maxSlots
+	s.EachMember = !f.hasRemoteUpstream()
 	s.bounds()
 	return s
 }

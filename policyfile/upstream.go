@@ -323,9 +323,18 @@ func (r *reader) url(n *node, what string) string {
 }
 
 // hasRemoteUpstream reports whether the upstream seems to be on another machine.
-func (r *reader) hasRemoteUpstream() bool {
-	u, err := url.Parse(r.file.Upstream)
-	return r.file.Upstream != "" && err == nil && !isLocalHost(u.Hostname())
+func (r *reader) hasRemoteUpstream() bool { return isRemoteUpstream(r.file.Upstream) }
+
+// hasRemoteUpstream reports whether an upstream, or that of a site, seems to be on another machine.
+func (f *File) hasRemoteUpstream() bool {
+	return isRemoteUpstream(f.Upstream) || slices.ContainsFunc(f.Sites, func(s Site) bool {
+		return slices.ContainsFunc(s.Upstreams, isRemoteUpstream)
+	})
+}
+
+func isRemoteUpstream(upstream string) bool {
+	u, err := url.Parse(upstream)
+	return err == nil && u.Hostname() != "" && !isLocalHost(u.Hostname())
 }
 
 // warnUpstream warns when processes of this machine would be measured for an

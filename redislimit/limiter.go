@@ -125,6 +125,8 @@ type core struct {
 	secret atomic.Pointer[secret]
 	book   book
 
+	groupKey groupHash
+
 	mu    sync.Mutex // guards what follows
 	specs atomic.Pointer[[]*spec]
 	ids   map[string]uint16

@@ -18,12 +18,35 @@ func (f fixed) Slots() int           { return int(f) }
 func (f fixed) Workers() int         { return int(f) }
 func (fixed) Sample(capacity.Sample) {}
 
+// useCapacity puts the capacity that opts demand in force.
+func (q *Queue) useCapacity(opts Options) {
+	s := q.schedule
+	switch g := s.group; {
+	case opts.Hash == nil && g == nil:
+		q.capacity = capacityOf(opts, q.capacity)
+	case opts.Hash == nil:
+		g.alone(s, 1)
+		s.group, q.capacity = nil, capacityOf(opts, g.of)
+	case g == nil:
+		for _, n := range s.nodes {
+			n.heavy = false
+		}
+		s.group = newGroup(capacityOf(opts, q.capacity))
+		q.capacity = s.group
+	default:
+		g.use(capacityOf(opts, g.of))
+	}
+}
+
 // capacityOf returns the capacity that opts demand; a capacity that was found is kept.
 func capacityOf(opts Options, last slots) slots {
 	if opts.Capacity > 0 {
 		return fixed(opts.Capacity)
 	}
 	bounds := capacity.Options{Min: opts.Min, Max: opts.Max}
+	if opts.Hash != nil {
+		bounds.Lag = leaseLag
+	}
 	if found, ok := last.(*capacity.Capacity); ok {
 		found.Replace(bounds)
 		return found

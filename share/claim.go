@@ -2,6 +2,8 @@ package share
 
 import (
 	"encoding/binary"
+	"fmt"
+	"hash/crc32"
 	"hash/maphash"
 	"net/netip"
 	"slices"
@@ -30,17 +32,28 @@ type Claim struct {
 type terms struct {
 	Options
 	seed       maphash.Seed
-	generation uint16 // number of changes of By: keys of different generations differ
+	generation uint16 // number of changes of By, or in a group a digest of it: keys of different generations differ
+}
+
+// hash returns the key of a node.
+func (t *terms) hash(b []byte) uint64 {
+	if t.Hash != nil {
+		return t.Hash(b)
+	}
+	return maphash.Bytes(t.seed, b)
 }
 
 func newTerms(opts Options, last *terms) *terms {
 	t := &terms{Options: opts}
 	if last == nil {
 		t.seed = maphash.MakeSeed()
-		return t
+	} else {
+		t.seed, t.generation = last.seed, last.generation
 	}
-	t.seed, t.generation = last.seed, last.generation
-	if !slices.Equal(opts.By, last.By) {
+	switch {
+	case t.Hash != nil: // the same for all members with the same levels
+		t.generation = uint16(crc32.ChecksumIEEE(fmt.Appendf(nil, "%#v", opts.By)))
+	case last != nil && !slices.Equal(opts.By, last.By):
 		t.generation++
 	}
 	return t
@@ -79,10 +92,6 @@ func (q *Queue) Claim(req *fairshare.Request) Claim {
 	visitor := &req.Visitor
 	roams := visitor.ID != 0 && !bot && !labelled // it has its own place, whatever its address
 	noOwner := req.Owner.ASN == 0 || req.Via.IsValid() || req.Proxy
-	var client uint64
-	if t.Ages || labelled {
-		client = t.client(t.Client(req.Addr), req.Via)
-	}
 	if t.Ages {
 		c.class = newest
 		if visitor.ID != 0 {
@@ -91,6 +100,7 @@ func (q *Queue) Claim(req *fairshare.Request) Claim {
 		if visitor.Member && visitor.ID != 0 {
 			c.class = privileged
 		}
+		client := t.client(t.Client(req.Addr), req.Via)
 		// The cookie remembers a visitor, so that it needs no place in the table.
 		if class := classOf(q.known.seen(client, req.Time, visitor.ID == 0)); class < c.class {
 			c.class, roams = class, false
@@ -102,15 +112,16 @@ func (q *Queue) Claim(req *fairshare.Request) Claim {
 	}
 
 	room := q.keyBuffers.Get().(*[]byte)
-	b := append((*room)[:0], byte(t.generation), byte(t.generation>>8), c.class)
+	b := binary.LittleEndian.AppendUint16((*room)[:0], t.generation)
+	b = append(b, c.class)
 	switch {
 	case bot:
 		c.weight = t.botWeight(&req.Bot)
 		b = append(b, tagBot)
 		b = append(b, req.Bot.Name...)
 	case labelled:
-		b = append(b, tagLabel)
-		b = binary.LittleEndian.AppendUint64(b, client)
+		of := clientBytes(t.Client(req.Addr), req.Via)
+		b = append(append(b, tagLabel), of[:]...)
 	}
 	if labelled {
 		c.weight = weight
@@ -139,7 +150,11 @@ func (q *Queue) Claim(req *fairshare.Request) Claim {
 		default:
 			b = t.Key(b, req, *part)
 		}
-		c.keys[c.depth] = maphash.Bytes(t.seed, b)
+		if t.Hash == nil { // as t.hash does; this is called for each level of each request
+			c.keys[c.depth] = maphash.Bytes(t.seed, b)
+		} else {
+			c.keys[c.depth] = t.Hash(b)
+		}
 		c.depth++
 		b = append(b, 0xFF)
 	}
@@ -149,7 +164,7 @@ func (q *Queue) Claim(req *fairshare.Request) Claim {
 	if visitor.ID != 0 && !bot && !labelled {
 		if !roams { // a client below its address
 			b = binary.LittleEndian.AppendUint64(append(b, tagVisitor), visitor.ID)
-			c.keys[c.depth] = maphash.Bytes(t.seed, b)
+			c.keys[c.depth] = t.hash(b)
 			c.depth++
 		}
 		if !visitor.Waits.IsZero() {
@@ -245,9 +260,20 @@ func bounded(weight float64) float64 {
 
 // client returns the hash under which a client is remembered; via as in a Request.
 func (t *terms) client(client netip.Prefix, via netip.Addr) uint64 {
+	b := clientBytes(client, via)
+	hash := maphash.Bytes(t.seed, b[:])
+	if via.IsValid() { // a peer can name any address: its clients get some sets, not all
+		const peerSets = 1 << 12
+		peer := maphash.Bytes(t.seed, b[18:])
+		hash = (peer+hash>>nameBits%peerSets)<<nameBits | hash&(1<<nameBits-1)
+	}
+	return hash
+}
+
+// clientBytes returns what stands for a client's prefix; via as in a Request.
+func clientBytes(client netip.Prefix, via netip.Addr) (b [34]byte) {
 	client = fairshare.PrefixID(client).Prefix
 	a := client.Addr().As16()
-	var b [34]byte
 	copy(b[2:], a[:])
 	if via.IsValid() {
 		a = via.As16()
@@ -257,13 +283,7 @@ func (t *terms) client(client netip.Prefix, via netip.Addr) uint64 {
 	if client.Addr().Is4() {
 		b[1] = 96 + byte(client.Bits())
 	}
-	hash := maphash.Bytes(t.seed, b[:])
-	if via.IsValid() { // a peer can name any address: its clients get some sets, not all
-		const peerSets = 1 << 12
-		peer := maphash.Bytes(t.seed, b[18:])
-		hash = (peer+hash>>nameBits%peerSets)<<nameBits | hash&(1<<nameBits-1)
-	}
-	return hash
+	return b
 }
 
 // appendAddr is the default of Options.Key.

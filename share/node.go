@@ -23,6 +23,9 @@ type node struct {
 	order   uint64   // among equal tags: since when it waits; lower is earlier
 	at      [3]int32 // its index in each heap: the parent's two, while it waits, and class.arrivals
 
+	used  float64 // ns that its requests have used, after their factors; fades like the lag
+	heavy bool    // in group.heavy
+
 	mean  float64 // mean ns of its recent requests
 	ended int     // number of requests in mean, at most meanOf or meanAbove
 
@@ -134,6 +137,7 @@ func (n *node) fade(now int64) {
 	n.touched = now
 	part := math.Exp2(-float64(passed) / halfLife)
 	n.visits *= part
+	n.used *= part
 	if lag := n.lag(); lag > 0 {
 		n.tag -= lag * (1 - part)
 		n.fix()
@@ -142,6 +146,12 @@ func (n *node) fade(now int64) {
 
 // charge adds a cost; a negative cost is a refund.
 func (n *node) charge(cost float64, now int64) {
+	n.chargeElsewhere(cost, now)
+	n.used += cost
+}
+
+// chargeElsewhere adds a cost that another member of the group has charged.
+func (n *node) chargeElsewhere(cost float64, now int64) {
 	n.fade(now)
 	n.tag += cost / n.weight
 	n.fix()
@@ -151,6 +161,7 @@ func (n *node) charge(cost float64, now int64) {
 func (n *node) noteBegin(cost float64, now int64) {
 	n.fade(now)
 	n.tag += cost / n.weight
+	n.used += cost
 	n.inside++
 }
 

@@ -34,8 +34,9 @@ type scheduler struct {
 
 	now     int64
 	root    node
-	classes [len(ages)]class    // oldest first
-	newer   [len(ages) - 1]node // newer[i] holds all classes after i
+	classes [len(ages)]class       // oldest first
+	newer   [len(ages) - 1]node    // newer[i] holds all classes after i
+	parts   [len(ages) - 1]float64 // the part that class i is guaranteed of what older ones leave: see group.divide
 	nodes   map[uint64]*node
 	spare   []*node
 	idle    idle
@@ -46,6 +47,8 @@ type scheduler struct {
 	waited  int64 // when a request last waited; -1: never
 
 	running struct{ oldest, youngest *Turn } // in order of their next charge
+
+	group *group // nil: no other program has the same upstream
 
 	tally  [len(ages)]Class
 	recent struct {
@@ -86,10 +89,11 @@ const (
 	aheadMost    = 5e9   // ns of use for each slot: see class.first. In a half-life, 1/16 above the fair share
 	chargeAtOnce = 64    // most requests charged in one call
 	pageTurns    = 8     // turns by arrival that a network or a visitor gets in a row: a page and its parts
-	keepFrom     = 4     // slots: see held
-	keepFor      = 2e9   // ns since the last request of an older class
-	expensive    = 4     // times the usual cost of its requests
-	usualFor     = 30e9  // ns: memory of usual costs
+	half         = 0.5
+	keepFrom     = 4    // slots: see held
+	keepFor      = 2e9  // ns since the last request of an older class
+	expensive    = 4    // times the usual cost of its requests
+	usualFor     = 30e9 // ns: memory of usual costs
 	recentMost   = 64
 	recentStep   = 1e9  // ns
 	recentHalf   = 10e9 // ns: half-life of recent
@@ -105,6 +109,7 @@ func newScheduler() *scheduler {
 		if i < len(s.newer) {
 			s.newer[i] = node{parent: above, weight: 1, fixed: true}
 			above = &s.newer[i]
+			s.parts[i] = half
 		}
 	}
 	return s
@@ -209,6 +214,9 @@ func (s *scheduler) done(t *Turn, now int64) {
 		of = meanAbove
 	}
 	s.root.learn(cost, meanAbove)
+	if s.group != nil && t.leaf != nil {
+		s.group.note(t.leaf)
+	}
 	s.end(t)
 }
 
@@ -262,6 +270,9 @@ func (s *scheduler) pass(now int64) {
 			t.charged = so
 			if s.isExpensive(t.class, so) {
 				s.classes[t.class].proven = 0
+			}
+			if s.group != nil && t.leaf != nil {
+				s.group.note(t.leaf)
 			}
 		}
 		s.unlist(t)
@@ -415,18 +426,20 @@ func (c *class) leave(n *node) {
 }
 
 // class returns the class whose request is next. It compares each class with all newer ones
-// together. If only one side uses less than half of the slots, it is next; otherwise the side with
-// the lower start tag. So each class is guaranteed half of what the older classes leave, and uses
-// what the others do not.
+// together. If only one side uses less than its part of the slots, it is next; otherwise the side
+// with the lower start tag. So each class is guaranteed half of what the older classes leave, and
+// uses what the others do not. In a group these are halves of all members together: see group.divide.
 func (s *scheduler) class() int {
 	slots := s.slots
 	for i := range s.newer {
 		older, newer := &s.classes[i], &s.newer[i]
+		part := s.parts[i] * float64(slots)
+		less, newerLess := float64(older.inside) < part, float64(newer.inside) < float64(slots)-part
 		switch {
 		case older.waiting == 0:
-		case newer.waiting == 0, 2*older.inside < slots && 2*newer.inside >= slots:
+		case newer.waiting == 0, less && !newerLess:
 			return i
-		case 2*newer.inside < slots && 2*older.inside >= slots:
+		case newerLess && !less:
 		case older.tag <= newer.tag:
 			return i
 		}

@@ -65,6 +65,10 @@ type Options struct {
 	// Key appends a key part, as Guard.AppendKey does; nil: only by address or network.
 	Key func(b []byte, req *fairshare.Request, part fairshare.KeyPart) []byte
 
+	// Hash is a keyed hash that the members of a group have in common, see Report. It says that the
+	// upstream's capacity is one for all of them. nil: no other program has this upstream.
+	Hash func(b []byte) uint64
+
 	// Client returns a client's prefix, as Policy.Client does; nil: as a zero Policy.
 	Client func(netip.Addr) netip.Prefix
 }
@@ -126,11 +130,13 @@ type Queue struct {
 	stirred  int64       // when a request last began at once or finished, or a stall was found
 	sampled  int64       // time of the last sample for the capacity
 	stalls   *time.Timer // looks for stalls; nil if no request waits
+
+	pressed chan struct{} // see Pressed
 }
 
 // New returns an empty Queue.
 func New(opts Options) *Queue {
-	q := &Queue{base: time.Now(), schedule: newScheduler()}
+	q := &Queue{base: time.Now(), schedule: newScheduler(), pressed: make(chan struct{}, 1)}
 	q.keyBuffers.New = func() any { return new([]byte) }
 	q.Replace(opts)
 	return q
@@ -146,7 +152,7 @@ func (q *Queue) Replace(opts Options) {
 	last := q.terms.Load()
 	next := newTerms(opts, last)
 	q.known.size(opts.Remember)
-	q.capacity = capacityOf(opts, q.capacity)
+	q.useCapacity(opts)
 	q.terms.Store(next)
 	q.schedule.set(q.capacity.Slots(), opts.Queue, opts.DryRun, q.now())
 	q.noteBusy()
@@ -200,7 +206,7 @@ func (q *Queue) Known(client netip.Prefix, first, now time.Time) {
 
 // Stats describes a Queue. Counts are since New.
 type Stats struct {
-	Capacity int // slots now
+	Capacity int // slots now, of this program
 	Inside   int // requests that the upstream processes now
 	Waiting  int // requests that wait now
 
@@ -209,6 +215,8 @@ type Stats struct {
 	// LongestWait is the longest wait that ended in this minute of the Queue or in the minute
 	// before.
 	LongestWait time.Duration
+
+	Group GroupStats
 }
 
 // A Class counts the requests of one class of clients by their result. In dry run Waited and
@@ -230,6 +238,7 @@ func (q *Queue) Stats() Stats {
 	s.pass(q.now())
 	s.turnMinute()
 	return Stats{
+		Group:    s.group.stats(),
 		Capacity: s.slots, Inside: s.inside, Waiting: s.waiting,
 		Classes:     s.tally,
 		LongestWait: time.Duration(max(s.longest.this, s.longest.ago)),

@@ -31,11 +31,32 @@ func (q *Queue) watchStalls() {
 // checkStall reports a stall to the capacity, if there is one.
 func (q *Queue) checkStall(now int64) {
 	s := q.schedule
-	found, ok := q.capacity.(*capacity.Capacity)
-	if !ok || s.dry || s.waiting == 0 || s.inside < s.slots || now-q.stirred < int64(found.StallAfter()) {
+	found, after := q.finder()
+	if found == nil || s.dry || s.waiting == 0 || s.inside < s.slots || now-q.stirred < int64(after) {
 		return
 	}
 	q.stirred = now
 	found.Stall(now)
-	s.set(found.Slots(), s.queue, s.dry, now)
+	if s.group != nil {
+		s.group.found()
+		q.press()
+	}
+	s.set(q.capacity.Slots(), s.queue, s.dry, now)
+}
+
+// finder returns what finds the capacity here, and how long nothing may finish: nil if this program
+// does not search for it.
+func (q *Queue) finder() (*capacity.Capacity, time.Duration) {
+	of, part := q.capacity, 1
+	if g := q.schedule.group; g != nil {
+		if !g.leads {
+			return nil, 0
+		}
+		of, part = g.of, max(1, g.total/max(g.mine, 1))
+	}
+	found, ok := of.(*capacity.Capacity)
+	if !ok {
+		return nil, 0
+	}
+	return found, found.StallAfter() * time.Duration(part)
 }

@@ -58,6 +58,9 @@ func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 	if t.state == waits {
 		t.ready = make(chan *Turn, 1)
 		q.watchStalls()
+		if q.schedule.group != nil && q.schedule.waiting == 1 {
+			q.press()
+		}
 	} else {
 		q.stirred = q.schedule.now
 	}
@@ -137,6 +140,9 @@ func (t *Turn) finish(headed bool) {
 			Known: t.class <= settled, Seen: t.class <= seenBefore,
 		})
 		s.slots, s.workers = q.capacity.Slots(), q.capacity.Workers()
+		if s.group != nil && s.group.leads && s.group.total != s.group.reported {
+			q.press()
+		}
 	}
 	q.stirred = s.now
 	s.done(t, now)

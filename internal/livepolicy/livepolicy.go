@@ -50,6 +50,10 @@ type Options struct {
 	// is not the present: lines of a log are judged at their own time. nil means Clock.Now.
 	Now func() time.Time
 
+	// OneUpstream says that all members of the group that the policy file names have their upstream
+	// together, unless the file says otherwise. Otherwise each has one of its own.
+	OneUpstream bool
+
 	// Log gets one line for each event. It may be called by several goroutines.
 	Log func(line string)
 
@@ -87,11 +91,12 @@ type Policy struct {
 	queue          *share.Queue            // made by the first policy with share:
 	siteQueues     map[string]*share.Queue // likewise, of sites
 	knowAges       map[*share.Queue]bool   // the clients of the registry were read into these
-	reportedQueues map[string]share.Stats  // by site, at the last report
-	reportedLogins map[string]bool         // paths of logins under attack, at the last report
-	endedFleets    []registry.FleetRecord  // of the last day, the latest last; used by FrequentReport
-	fleetsAt       time.Time               // when fleets were last published
-	reportedLost   int64                   // counters that were dropped, at the last report
+	slots          slotSharer
+	reportedQueues map[string]share.Stats // by site, at the last report
+	reportedLogins map[string]bool        // paths of logins under attack, at the last report
+	endedFleets    []registry.FleetRecord // of the last day, the latest last; used by FrequentReport
+	fleetsAt       time.Time              // when fleets were last published
+	reportedLost   int64                  // counters that were dropped, at the last report
 
 	export export // of bans
 
@@ -293,12 +298,14 @@ func (p *Policy) HandOver() {
 // Stop ends what Start began. The counters and the registry are written.
 func (p *Policy) Stop() {
 	p.stopExport()
+	p.slots.stop()
 	p.stopState()
 	p.Current().stop()
 }
 
 // Close releases the state folder and ends the DNS lookups, after Stop.
 func (p *Policy) Close() {
+	p.slots.stop()
 	p.end()
 	p.readingHistory.Wait()
 	p.Current().Bots.Close(nil)

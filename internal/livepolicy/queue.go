@@ -25,6 +25,7 @@ func (p *Policy) useQueue(rt *Runtime) {
 		rt.Shares[site.Name] = p.openQueue(rt, p.siteQueues[site.Name])
 	}
 	p.siteQueues = rt.Shares
+	p.shareSlots(rt)
 	known := map[*share.Queue]bool{}
 	for _, queue := range rt.queues() {
 		if known[queue] = p.knowAges[queue]; rt.File.Share.Ages && !known[queue] {
@@ -40,9 +41,9 @@ func (p *Policy) useQueue(rt *Runtime) {
 // openQueue returns a queue with the options of a runtime: old, or a new one if that is nil.
 func (p *Policy) openQueue(rt *Runtime, old *share.Queue) *share.Queue {
 	if old == nil {
-		return share.New(queueOptions(rt))
+		return share.New(p.queueOptions(rt))
 	}
-	old.Replace(queueOptions(rt))
+	old.Replace(p.queueOptions(rt))
 	return old
 }
 
@@ -87,7 +88,7 @@ func (rt *Runtime) queueStats() *share.Stats {
 }
 
 // queueOptions returns how a runtime shares its upstream.
-func queueOptions(rt *Runtime) share.Options {
+func (p *Policy) queueOptions(rt *Runtime) share.Options {
 	f := rt.File.Share
 	opts := share.Options{
 		Capacity: f.Capacity, Min: f.Min, Max: f.Max, By: f.By,
@@ -98,6 +99,9 @@ func queueOptions(rt *Runtime) share.Options {
 	}
 	if f.Wait == 0 || f.Queue == 0 { // requests do not wait
 		opts.Wait, opts.Queue = -1, -1
+	}
+	if p.isOneUpstream(rt) {
+		opts.Hash = rt.Group.GroupHash
 	}
 	return opts
 }

@@ -171,3 +171,5 @@ func openPolicy(t *testing.T, text string) *Policy {
 	})
 	return p
 }
+
+func queueOptions(rt *Runtime) share.Options { return new(Policy).queueOptions(rt) }

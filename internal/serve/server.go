@@ -244,8 +244,9 @@ func (s *server) openPolicy(ctx context.Context, file *policyfile.File) (*runtim
 		Folder:     folder,
 		MustWrite:  s.options.State != "" || os.Getenv("STATE_DIRECTORY") != "",
 		NoRegistry: s.options.NoRegistry, RegistryURL: s.options.RegistryURL,
-		Clock: httpguard.NewClockOf(s.options.Now),
-		Log:   s.logLine,
+		OneUpstream: !s.options.Auth,
+		Clock:       httpguard.NewClockOf(s.options.Now),
+		Log:         s.logLine,
 		ProxiesChanged: func(list string) {
 			select {
 			case s.changedProxies <- list:

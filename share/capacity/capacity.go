@@ -65,6 +65,9 @@ import (
 // Options are the bounds of a Capacity.
 type Options struct {
 	Min, Max int // 0 or less: 1 and 1024; a Max below Min counts as Min
+
+	// Lag is how long it takes until other slots are in force; 0: they are at once.
+	Lag time.Duration
 }
 
 // A Sample is one finished request.
@@ -78,6 +81,9 @@ type Sample struct {
 	Failed  bool          // 5xx, timeout, broken connection: its time is ignored
 	Known   bool          // the client has standing
 	Seen    bool          // the client was seen a while ago
+
+	// Part is the part of the requests in progress that are sampled, above 0 to 1; 0: all are.
+	Part float64
 }
 
 // rank orders clients by their standing.
@@ -111,6 +117,7 @@ type beyond struct {
 // concurrent use. It needs 250 KiB.
 type Capacity struct {
 	min, max int
+	lag      int64 // ns, see Options.Lag
 	slots    int
 
 	paths    paths
@@ -177,6 +184,7 @@ func New(opts Options) *Capacity {
 
 // Replace changes the bounds and keeps what was measured.
 func (c *Capacity) Replace(opts Options) {
+	c.lag = max(int64(opts.Lag), 0)
 	c.min = max(opts.Min, 1)
 	c.max = opts.Max
 	if c.max < 1 {
@@ -188,6 +196,16 @@ func (c *Capacity) Replace(opts Options) {
 	}
 	c.phase = watching
 	c.set(c.slots)
+}
+
+// Resume begins with slots that somebody else has found. The other measurements are forgotten.
+func (c *Capacity) Resume(slots int) {
+	fresh := New(Options{Min: c.min, Max: c.max, Lag: time.Duration(c.lag)})
+	*c = *fresh
+	if slots != Start {
+		c.cold, c.probeAt = false, 0
+	}
+	c.set(slots)
 }
 
 // Slots returns how many requests may be in progress now.
@@ -218,6 +236,9 @@ func (c *Capacity) Sample(s Sample) {
 	}
 	c.round.finished++
 	c.round.took += float64(s.Took)
+	if s.Part > 0 {
+		c.round.unseen += float64(s.Took) * (1/min(s.Part, 1) - 1)
+	}
 	c.round.least = min(c.round.least, s.Inside)
 	c.last = s.Now
 	if s.Waiting || s.Inside >= c.slots-c.slots/8 {

@@ -55,7 +55,7 @@ func (c *Capacity) control(now int64, sc score, demand bool) {
 		c.fewer = c.slots
 		return
 	}
-	used := c.round.took / float64(max(now-c.round.start, 1)) // requests in progress, mean
+	used := (c.round.took + c.round.unseen) / float64(max(now-c.round.start, 1)) // requests in progress, mean
 	was := c.score
 	c.score = sc
 	c.lower(now, sc, used, demand)
@@ -191,7 +191,7 @@ func (c *Capacity) warmed(slots int) {
 
 // restart forgets what was measured if there were too many slots at the start.
 func (c *Capacity) restart() {
-	fresh := New(Options{Min: c.min, Max: c.max})
+	fresh := New(Options{Min: c.min, Max: c.max, Lag: time.Duration(c.lag)})
 	fresh.networks, fresh.typical = c.networks, c.typical
 	*c = *fresh
 	c.cold = false

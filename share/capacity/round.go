@@ -39,6 +39,7 @@ type round struct {
 	check    int   // and not with fewer votes
 	finished int
 	took     float64 // ns of all of them together
+	unseen   float64 // ns of requests that were not sampled, estimated
 	least    int     // least number of requests in progress when one began
 	pressed  int     // of those that finished, while all slots were in use or a request waited
 	run      int     // number of the latest samples that were pressed
@@ -60,7 +61,7 @@ type score struct {
 func (c *Capacity) begin(now int64, warm float64) {
 	start := now
 	if warm > 0 {
-		start += max(int64(warmLeast), int64(warm*c.typical))
+		start += max(int64(warmLeast), int64(warm*c.typical)) + c.lag
 	}
 	c.round = round{start: start, checkAt: start + c.shortest(c.typical), check: votesLeast, least: math.MaxInt}
 	c.networks.begin()
