@@ -4,11 +4,14 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"hash/maphash"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"fairshare/internal/offheap"
 )
 
 // A Distinct says which requests a limit of requests counts.
@@ -39,8 +42,8 @@ func (d Distinct) String() string {
 const MinDistinctWindow = time.Second
 
 // A countedTable remembers which paths and queries the keys of limits with
-// Distinct were charged for. Its memory is fixed: 8 MiB, taken at the first
-// request that such a limit counts.
+// Distinct were charged for. Its memory is at most 8 MiB, of which the system provides
+// a page when a path is first noted there.
 //
 // A cell is a word:
 //
@@ -74,7 +77,7 @@ func countedTime(t time.Time) uint64 { return uint64(t.UnixNano()) >> untilUnit 
 // open takes the memory of the table at the first call.
 func (c *countedTable) open() *countedTable {
 	c.once.Do(func() {
-		c.seed, c.cells = maphash.MakeSeed(), make([]atomic.Uint64, countedCells)
+		c.seed, c.cells = maphash.MakeSeed(), offheap.Slice[atomic.Uint64](c, countedCells)
 	})
 	return c
 }
@@ -87,6 +90,7 @@ func (c *countedTable) set(mark uint64) (set []atomic.Uint64, tag uint64) {
 
 // has reports whether a mark was set less than a window ago.
 func (c *countedTable) has(mark uint64, now time.Time, window time.Duration) bool {
+	defer runtime.KeepAlive(c)
 	set, tag := c.set(mark)
 	for i := range set {
 		if cell := set[i].Load(); cell>>untilBits == tag {
@@ -113,6 +117,7 @@ func (c *countedTable) add(mark uint64, at time.Time, window time.Duration) {
 		}
 	}
 	set[place].Store(tag<<untilBits | countedTime(at.Add(window)))
+	runtime.KeepAlive(c)
 }
 
 // distinctID returns what stands for a limit in marks: the guards of several

@@ -6,11 +6,13 @@ import (
 	mathbits "math/bits"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"fairshare/internal/network"
+	"fairshare/internal/offheap"
 )
 
 // A client has standing by age when its first request came knownAfter ago.
@@ -22,9 +24,10 @@ const knownAfter = 10 * time.Minute
 const maxAged = 16
 
 // A History remembers since when clients are known, and which pages they have
-// seen recently. Its memory is fixed: 12 MiB, taken at the first request. If a
-// limit has [Limit.Distinct], it also remembers which paths were counted, in 8 MiB
-// more. It is safe for concurrent use.
+// seen recently. Its memory is at most 12 MiB, of which the system provides a page
+// when a client is first noted there. If a limit has [Limit.Distinct], it also
+// remembers which paths were counted, in at most 8 MiB more. It is safe for
+// concurrent use.
 //
 // The first table is one of sets, one for each network's hash, of maxAged words. A word
 // is
@@ -87,8 +90,8 @@ func (h *History) name(addr netip.Addr, bits int, via netip.Addr) clientName {
 		for i := range h.secret {
 			h.secret[i] = rand.Uint64()
 		}
-		h.aged = make([]atomic.Uint64, historySets*maxAged)
-		h.shown = make([]atomic.Uint64, shownSets*shownSetSize)
+		h.aged = offheap.Slice[atomic.Uint64](h, historySets*maxAged)
+		h.shown = offheap.Slice[atomic.Uint64](h, shownSets*shownSetSize)
 	})
 	networkBits := network.Bits6
 	if addr.Is4() {
@@ -126,6 +129,7 @@ func (h *History) set(c *clientName) (set []atomic.Uint64, name uint64) {
 // meet notes that a client sends a request, and reports whether it has standing
 // by age.
 func (h *History) meet(client *clientName, at time.Time) bool {
+	defer runtime.KeepAlive(h)
 	set, name := h.set(client)
 	now := ticks(at)
 	for i := range set {
@@ -150,6 +154,7 @@ func (h *History) meet(client *clientName, at time.Time) bool {
 
 // knows reports whether a client has standing by age, and changes nothing.
 func (h *History) knows(client *clientName, at time.Time) bool {
+	defer runtime.KeepAlive(h)
 	set, name := h.set(client)
 	for i := range set {
 		if w := set[i].Load(); w>>(2*tickBits) == name {
@@ -194,6 +199,7 @@ func (h *History) RestoreFirstSeen(client netip.Prefix, first, now time.Time) {
 	if !client.IsValid() {
 		return
 	}
+	defer runtime.KeepAlive(h)
 	client = PrefixID(client).Prefix
 	named := h.name(client.Addr(), client.Bits(), netip.Addr{})
 	set, name := h.set(&named)
@@ -230,6 +236,7 @@ func (h *History) forget(client *clientName) {
 			set[i].CompareAndSwap(w, 0)
 		}
 	}
+	runtime.KeepAlive(h)
 }
 
 const (
@@ -292,6 +299,7 @@ func (h *History) show(c *clientName, lists []seenList, places uint64, at time.T
 			set[oldest].CompareAndSwap(old, word|now)
 		}
 	}
+	runtime.KeepAlive(h)
 }
 
 // saw reports whether a client has seen a page of a list recently.
@@ -299,6 +307,7 @@ func (h *History) saw(c *clientName, list *seenList, at time.Time) bool {
 	if c.set == 0 {
 		return false
 	}
+	defer runtime.KeepAlive(h)
 	set, word := h.page(c, list)
 	for i := range set {
 		if w := set[i].Load(); w&^tickMask == word {

@@ -79,13 +79,15 @@ var mayImport = map[string][]string{
 		"policyfile", "sqlregistry"},
 }
 
-// leaves may be imported by every adapter; the root may import internal/network
-// alone. They import nothing of this module.
-var leaves = []string{"internal/cli", "internal/durable", "internal/httpfield", "internal/network", "internal/prose"}
+// leaves may be imported by every adapter; the root may import internal/network and
+// internal/offheap alone. They import nothing of this module.
+var leaves = []string{"internal/cli", "internal/durable", "internal/httpfield", "internal/network",
+	"internal/offheap", "internal/prose"}
 
 // standardOnly may be imported by other programs, which then need nothing
 // else.
-var standardOnly = []string{".", "registry", "registry/key", "internal/durable", "internal/network", "httpguard",
+var standardOnly = []string{".", "registry", "registry/key", "internal/durable", "internal/network",
+	"internal/offheap", "httpguard",
 	"httpguard/httpguardtest", "fleets", "membans", "memlimit", "share", "share/capacity", "visitor", "waitingroom",
 	"internal/prose", "browser", "robots", "logins", "texts"}
 
@@ -142,7 +144,7 @@ func importFault(folder, imported string) string {
 			return "the root imports itself"
 		}
 		return ""
-	case folder == "." && own == "internal/network":
+	case folder == "." && (own == "internal/network" || own == "internal/offheap"):
 		return ""
 	case ours && folder == ".":
 		return "the root imports no adapter"

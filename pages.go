@@ -3,9 +3,12 @@ package fairshare
 import (
 	"fmt"
 	"hash/maphash"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"fairshare/internal/offheap"
 )
 
 // A Unit is what counts as one request of a limit.
@@ -74,7 +77,7 @@ func pageTicks(at time.Time) uint64 { return uint64(at.UnixNano()/int64(pageTick
 func (t *pageTable) set(limit int, key []byte) (set []atomic.Uint64, name uint64) {
 	t.once.Do(func() {
 		t.seed = maphash.MakeSeed()
-		t.cells = make([]atomic.Uint64, pageSets*pageSetSize)
+		t.cells = offheap.Slice[atomic.Uint64](t, pageSets*pageSetSize)
 	})
 	hash := fold(maphash.Bytes(t.seed, key)^uint64(limit), 0x9E3779B97F4A7C15)
 	return t.cells[hash%pageSets*pageSetSize:][:pageSetSize:pageSetSize], max(hash>>32, 1) << (beganBits + coveredBits)
@@ -83,6 +86,7 @@ func (t *pageTable) set(limit int, key []byte) (set []atomic.Uint64, name uint64
 // cover counts a request as a part of the last page of a key, if that covers it.
 // It returns the cell and what is in it now; nil if the request counts by itself.
 func (t *pageTable) cover(limit int, key []byte, at time.Time, clear bool) (cell *atomic.Uint64, now uint64) {
+	defer runtime.KeepAlive(t)
 	set, name := t.set(limit, key)
 	for i := range set {
 		w := set[i].Load()
@@ -129,11 +133,13 @@ func (t *pageTable) begin(limit int, key []byte, at time.Time) {
 		}
 	}
 	set[victim].CompareAndSwap(old, name|began<<coveredBits) // if it fails, the next request counts
+	runtime.KeepAlive(t)
 }
 
 // end forgets the page that a request began, and reports whether nothing was
 // covered by it: only then may the request be refunded.
 func (t *pageTable) end(limit int, key []byte, at time.Time) bool {
+	defer runtime.KeepAlive(t)
 	set, name := t.set(limit, key)
 	for i := range set {
 		if w := name | pageTicks(at)<<coveredBits; set[i].Load() == w {
@@ -192,6 +198,7 @@ func (d *decision) notePages(passed, tried bool) {
 			}
 		}
 	}
+	runtime.KeepAlive(d.guard) // and with it the cells
 	for i := range d.takes {
 		t := &d.takes[i]
 		if d.guard.limits[t.Limit].Count == Pages && passed && (tried || !t.DryRun) {

@@ -6,6 +6,7 @@ import (
 	mathbits "math/bits"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,12 +14,13 @@ import (
 
 	"fairshare"
 	"fairshare/internal/network"
+	"fairshare/internal/offheap"
 )
 
 // A Watcher remembers what the requests of clients have shown. A client is a visitor with a valid
 // cookie, else an address (an IPv4 address, an IPv6 /64), together with its user agent. The zero
-// Watcher is ready to use. Its memory is fixed: 8 MiB, allocated at the first request. It is safe for
-// concurrent use.
+// Watcher is ready to use. Its memory is at most 8 MiB, of which the system provides a page when a client is
+// first noted there. It is safe for concurrent use.
 //
 // The table consists of sets of eight clients, two cache lines each. A client has two words:
 //
@@ -91,6 +93,7 @@ func since(then, now uint32) uint32 {
 
 // Look looks at a request on arrival. It changes nothing: see [Watcher.Answered].
 func (w *Watcher) Look(req *fairshare.Request, conn Conn) Sighting {
+	defer runtime.KeepAlive(w) // and with it the table
 	w.once.Do(w.begin)
 	agent := maphash.String(w.seed, req.UserAgent)
 	s := Sighting{Kind: req.Kind(), path: fairshare.KindOfPath(req.Path), get: req.Method == "GET",
@@ -138,7 +141,7 @@ func (w *Watcher) begin() {
 		w.secret[i] = rand.Uint64()
 	}
 	w.seed = maphash.MakeSeed()
-	w.table = make([]client, sets*setSize)
+	w.table = offheap.Slice[client](w, sets*setSize)
 	w.claims = make([]atomic.Uint64, cachedUAs)
 }
 
@@ -352,6 +355,7 @@ func (w *Watcher) Answered(s *Sighting, a Answer) {
 	if s.set == 0 || !s.get || a.Status != 304 && (a.Status < 200 || a.Status > 299) {
 		return
 	}
+	defer runtime.KeepAlive(w)
 	kind := s.answerKind(a.ContentType)
 	c, state := w.client(s)
 	if c == nil {

@@ -24,6 +24,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/network"
+	"fairshare/internal/offheap"
 )
 
 // Options of a Finder. The zero Options are usable.
@@ -184,7 +185,7 @@ func (f *Finder) Changes(now time.Time) (found, ended []Fleet) {
 // is due. The lock is held.
 func (f *Finder) clock(t time.Time) uint32 {
 	if f.clients == nil {
-		f.clients = make([]client, clientSets*clientWays)
+		f.clients = offheap.Slice[client](f, clientSets*clientWays)
 		f.heads, f.slots = make([]head, slots), make([]slot, slots)
 		f.base = t.Add(-time.Second) // no time is 0
 		f.latest = 1

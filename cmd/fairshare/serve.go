@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
+	"time"
 
 	"fairshare/internal/admin"
 	"fairshare/internal/cli"
@@ -64,8 +66,29 @@ func runServer(env *cli.Environment, registry string, opts serve.Options) error 
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
+	defer settleMemory().Stop()
 	opts.Now, opts.Stderr, opts.Reload, opts.StopNow = env.Clock(), env.Stderr, hangups, env.StopNow
 	return serve.Run(env.Context, opts)
+}
+
+// settleTime is how long after its start a server no longer uses what only the start needs.
+const settleTime = 3 * time.Second
+
+// settleMemory sets how much the heap may grow until the garbage collector runs: to three times its size during
+// the start, which takes less time then, and by half when the timer fires. Then the memory that only the start
+// needed is returned to the system. GOGC and GOMEMLIMIT in the environment take precedence.
+func settleMemory() *time.Timer {
+	ours := os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == ""
+	if ours {
+		debug.SetGCPercent(200)
+	}
+	return time.AfterFunc(settleTime, func() {
+		if ours {
+			debug.SetGCPercent(50)
+		}
+		debug.FreeOSMemory()
+		forgetPages()
+	})
 }
 
 // parseRegistry reads the value of --registry.

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"fairshare/internal/cli"
@@ -36,7 +37,6 @@ type handler struct {
 	console  *console.Console
 	sessions *sessions
 	isToken  func(string) bool
-	pages    map[string]*template.Template
 	now      func() time.Time
 }
 
@@ -44,18 +44,24 @@ type handler struct {
 // operators' token, and takes the same time for all wrong ones. Without it, the pages are open for every
 // request that arrives here, and offer no actions.
 func New(c *console.Console, isToken func(string) bool) http.Handler {
-	h := &handler{console: c, sessions: newSessions(), isToken: isToken, pages: map[string]*template.Template{},
-		now: time.Now}
+	h := &handler{console: c, sessions: newSessions(), isToken: isToken, now: time.Now}
 	return h.routes()
 }
 
-func (h *handler) routes() http.Handler {
+// templates returns the template of each page. They are parsed when the first page is asked for: most servers
+// never show one.
+var templates = sync.OnceValue(func() map[string]*template.Template {
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html",
 		"templates/parts.html"))
+	pages := map[string]*template.Template{}
 	for _, name := range []string{"now", "client", "rules", "bots", "bans", "journal", "history", "reload", "login",
 		"error"} {
-		h.pages[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
+		pages[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
 	}
+	return pages
+})
+
+func (h *handler) routes() http.Handler {
 	mux := http.NewServeMux()
 	for path, show := range map[string]func(*http.Request, *page) error{
 		"/{$}": h.showNow, "/client": h.showClient, "/rules": h.showRules, "/bots": h.showBots, "/bans": h.showBans,
@@ -169,7 +175,7 @@ func (h *handler) fail(w http.ResponseWriter, p *page, err error) {
 
 func (h *handler) write(w http.ResponseWriter, status int, name string, p *page) {
 	var b bytes.Buffer
-	if err := h.pages[name].ExecuteTemplate(&b, "layout.html", p); err != nil {
+	if err := templates()[name].ExecuteTemplate(&b, "layout.html", p); err != nil {
 		http.Error(w, "the page cannot be written: "+err.Error(), http.StatusInternalServerError)
 		return
 	}

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"context"
 	"fmt"
-	"html/template"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -69,7 +68,7 @@ func open(t *testing.T, isToken func(string) bool) *site {
 	guard := httpguard.New(rt.Guard, p.GuardOptions(rt, httpguard.Options{Passed: c.Passed, Refused: c.Refused}),
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") }))
 	s := &site{t: t, console: c, guard: guard, clock: time.Now()}
-	s.pages = &handler{console: c, sessions: newSessions(), isToken: isToken, pages: map[string]*template.Template{},
+	s.pages = &handler{console: c, sessions: newSessions(), isToken: isToken,
 		now: func() time.Time { return s.clock }}
 	s.handler = s.pages.routes()
 	return s

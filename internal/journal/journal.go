@@ -206,6 +206,9 @@ func (j *Journal) count(p *tableKey, e *Entry, mayWrite bool) (write bool) {
 		j.lost.Add(1)
 		return false
 	}
+	if s.entries == nil {
+		s.entries = new(entries)
+	}
 	done, free := s.repeat(p, e)
 	switch {
 	case done:

@@ -61,7 +61,7 @@ func (j *Journal) writeRepeats(s *settings, second int64, lines int) (written in
 		if !found {
 			break
 		}
-		perShard := len(j.shards[0].slots)
+		const perShard = slotSets * setSize
 		if sl := j.shards[i/perShard].end(i % perShard); sl.n > 0 {
 			b = s.layout.repeated(b[:0], &j.stamps, &sl)
 			j.writeLine(s, b, sl.n)
@@ -162,7 +162,7 @@ func (j *Journal) writeAll() {
 		cells, sums = sh.take(cells, sums)
 	}
 	j.writeRepeats(s, j.second.Load(), maxLines)
-	perShard := len(j.shards[0].slots)
+	const perShard = slotSets * setSize
 	for {
 		i, found := j.births.pop(j.second.Load())
 		if !found {

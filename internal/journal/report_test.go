@@ -73,7 +73,7 @@ func TestPathOfARepeatIsCutBetweenCharacters(t *testing.T) {
 	for before := range 8 {
 		for _, c := range []string{"x", "é", "漢", "🧀"} {
 			path := strings.Repeat("/", before) + strings.Repeat(c, 70)
-			var s shard
+			s := shard{entries: new(entries)}
 			p := tableKey{client: 1}
 			s.begin(0, &p, &example)
 			s.repeat(&p, &Entry{Path: path})
@@ -114,7 +114,7 @@ func TestSumsByRuleAreBounded(t *testing.T) {
 // When a network takes the cell of a smaller one, the entries of that one are counted by
 // rule.
 func TestSmallestNetworkIsReplaced(t *testing.T) {
-	var s shard
+	s := shard{entries: new(entries)}
 	for i := range uint64(setSize + 1) {
 		for range i + 2 {
 			s.sum(&tableKey{network: i<<32 | 1, v4: true, valid: true, lo: i << 8}, &example)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Bounds of the table, which is allocated at start and never grows.
+// Bounds of the table. Each shard is allocated at the first entry of its networks, and never grows.
 const (
 	shards   = 64
 	setSize  = 8  // entries where one hash may be
@@ -79,12 +79,17 @@ func (c *cell) clients() int64 {
 type shard struct {
 	mu       sync.Mutex
 	closed   bool
-	summed   bool // cells or others are not empty
+	summed   bool  // cells or others are not empty
+	*entries       // nil until there is one
+	others   []sum // of networks without a cell; the last of maxRules is for all further rules
+}
+
+// entries are the clients and networks of a shard.
+type entries struct {
 	slotTags [slotSets][setSize]uint64
 	cellTags [cellSets][setSize]uint64
 	slots    [slotSets * setSize]slot
 	cells    [cellSets * setSize]cell
-	others   []sum // of networks without a cell; the last of maxRules is for all further rules
 }
 
 // repeat counts an entry in the slot of its client and rule, if there is one.

@@ -32,9 +32,12 @@ type period struct {
 	lists    []sums
 }
 
-// summary returns what the table has counted.
+// summary returns what the table has counted; nothing if it is nil.
 func (t *table) summary() *summary {
 	s := new(summary)
+	if t == nil {
+		return s
+	}
 	for set := range t.tags {
 		least := t.sums[set][0]
 		for i, tag := range t.tags[set] {
@@ -142,8 +145,10 @@ func (l *Lists) Window(dimension int, length time.Duration, now time.Time) *Wind
 	var tables [Measures]*table
 	l.mu.Lock()
 	for m := range tables {
-		copied := *l.live[dimension][m]
-		tables[m] = &copied
+		if t := l.live[dimension][m]; t != nil {
+			copied := *t
+			tables[m] = &copied
+		}
 	}
 	l.mu.Unlock()
 	periods := l.before(now.Add(-length))

@@ -71,12 +71,12 @@ func (t *table) add(hash uint64, head []byte, tail string, amount int64) {
 type Lists struct {
 	seed maphash.Seed
 
-	mu   sync.Mutex // held by Lock, for some hundred ns
-	live [][Measures]*table
+	mu   sync.Mutex         // held by Lock, for some hundred ns
+	live [][Measures]*table // a table is nil until something is added
 
-	reading sync.Mutex // held by Rotate and Window
-	since   time.Time  // when live began
-	spare   [][Measures]*table
+	reading sync.Mutex           // held by Rotate and Window
+	since   time.Time            // when live began
+	spare   [Measures]*table     // empty: the next live ones of a dimension
 	levels  [len(steps)][]period // finished periods, the latest last
 }
 
@@ -92,21 +92,11 @@ var steps = [...]step{{1, 12}, {6, 20}, {5, 13}}
 // Period is how often Rotate should be called.
 const Period = 10 * time.Second
 
-// New returns empty lists for so many dimensions, from now on. A dimension takes 1.3 MB at first,
-// and at most 4 MB when it has counted thousands of keys for an hour.
+// New returns empty lists for so many dimensions, from now on. Each measure of a dimension takes 64 KB when
+// something is first added to it. A dimension takes at most 4 MB, when it has counted thousands of keys for
+// an hour.
 func New(dimensions int, now time.Time) *Lists {
-	l := &Lists{seed: maphash.MakeSeed(), since: now, live: newTables(dimensions), spare: newTables(dimensions)}
-	return l
-}
-
-func newTables(dimensions int) [][Measures]*table {
-	all := make([][Measures]*table, dimensions)
-	for i := range all {
-		for m := range all[i] {
-			all[i][m] = new(table)
-		}
-	}
-	return all
+	return &Lists{seed: maphash.MakeSeed(), since: now, live: make([][Measures]*table, dimensions)}
 }
 
 // HashBytes returns the hash of a key.
@@ -123,11 +113,14 @@ func (l *Lists) Unlock() { l.mu.Unlock() }
 
 // Add adds the amounts of a request to the sums of a key, which is head with tail. The key's
 // identity is its hash; of the bytes at most 96 are kept. Call it between Lock and Unlock. It
-// allocates nothing and keeps neither head nor tail.
+// allocates nothing once a measure has its table, and keeps neither head nor tail.
 func (l *Lists) Add(dimension int, hash uint64, head []byte, tail string, amounts *Amounts) {
 	tables := &l.live[dimension]
 	for m, amount := range amounts {
 		if amount > 0 {
+			if tables[m] == nil {
+				tables[m] = new(table)
+			}
 			tables[m].add(hash, head, tail, amount)
 		}
 	}
@@ -142,14 +135,16 @@ func (l *Lists) Rotate(now time.Time, ended func(dimension int, w *Window)) {
 	if !now.After(l.since) {
 		return
 	}
-	l.mu.Lock()
-	l.live, l.spare = l.spare, l.live
-	l.mu.Unlock()
-	p := period{from: l.since, to: now, lists: make([]sums, len(l.spare))}
-	for i := range l.spare {
-		for m, t := range l.spare[i] {
+	p := period{from: l.since, to: now, lists: make([]sums, len(l.live))}
+	for i := range l.live {
+		l.mu.Lock()
+		l.live[i], l.spare = l.spare, l.live[i]
+		l.mu.Unlock()
+		for m, t := range l.spare {
 			p.lists[i][m] = t.summary()
-			*t = table{}
+			if t != nil {
+				*t = table{}
+			}
 		}
 		if ended != nil {
 			w := &Window{From: p.from, To: p.to, lists: p.lists[i]}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// forgetPages does nothing: the system decides.
+func forgetPages() {}
