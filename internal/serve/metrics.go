@@ -272,6 +272,13 @@ var (
 	unreadableDesc = describe(counter, "fairshare_store_unreadable_total",
 		"States in the store that made no sense and were dropped.")
 
+	togetherDesc = describe(gauge, "fairshare_store_upstream_capacity",
+		"Requests that the site may process at once, for all members together.", "site")
+	leasesDesc = describe(gauge, "fairshare_store_upstream_members",
+		"Members that share the site, with this one.", "site")
+	lapsedDesc = describe(gauge, "fairshare_store_upstream_away",
+		"1 while this member has a fixed part of the site's capacity, because it does not hear the others.", "site")
+
 	spansDesc = describe(counter, "fairshare_spans_total",
 		"Spans that the OpenTelemetry collector has accepted, or that were dropped.", "result")
 )
@@ -280,7 +287,7 @@ func (r reader) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []description{capacityDesc, inProgressDesc, waitingDesc, longestDesc, turnsDesc, waitedDesc,
 		upDesc, busyDesc, expiryDesc, bansDesc, attackDesc, tableDesc, liveDesc, lostDesc, neededDesc, slotsDesc,
 		queuedDesc, droppedDesc, errorsDesc, failingDesc, membersDesc, awayDesc, decidedDesc, lateDesc, tripDesc,
-		pendingDesc, handedDesc, unreadableDesc, spansDesc} {
+		pendingDesc, handedDesc, unreadableDesc, togetherDesc, leasesDesc, lapsedDesc, spansDesc} {
 		descs <- d.Desc
 	}
 }
@@ -300,6 +307,11 @@ func (r reader) Collect(metrics chan<- prometheus.Metric) {
 		send(inProgressDesc, float64(s.Inside), site)
 		send(waitingDesc, float64(s.Waiting), site)
 		send(longestDesc, s.LongestWait.Seconds(), site)
+		if g := s.Group; g.Members > 0 {
+			send(togetherDesc, float64(g.Capacity), site)
+			send(leasesDesc, float64(g.Members), site)
+			send(lapsedDesc, number(g.Away), site)
+		}
 		for _, c := range s.Classes {
 			age := strconv.Itoa(int(c.Age / time.Second))
 			send(turnsDesc, float64(c.Turns), site, age, "turn")

@@ -69,6 +69,7 @@ func TestMetricsCountBySite(t *testing.T) {
 // The names, units and help texts are as Prometheus recommends.
 func TestMetricsFollowTheConventions(t *testing.T) {
 	stats := share.New(share.Options{Capacity: 1}).Stats()
+	stats.Group = share.GroupStats{Members: 2, Capacity: 1}
 	m := newMetrics(func() figures { return allFigures(&stats) })
 	counts := m.of(&runtime{})
 	counts.passed(&httpguard.Completion{Status: 200, Took: time.Second, Bytes: 1})
@@ -111,6 +112,7 @@ func BenchmarkMetrics(b *testing.B) {
 // The documentation describes all metrics, and the alerts and the dashboard use no others.
 func TestMetricsAreDocumented(t *testing.T) {
 	stats := share.New(share.Options{Capacity: 1}).Stats()
+	stats.Group = share.GroupStats{Members: 2, Capacity: 1}
 	m := newMetrics(func() figures { return allFigures(&stats) })
 	m.of(&runtime{}).refused(new(httpguard.Report))
 	m.unjudged(true)
