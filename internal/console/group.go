@@ -1,6 +1,10 @@
 package console
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // A Group is the programs that count together, as this program sees it.
 type Group struct {
@@ -26,6 +30,18 @@ type Group struct {
 	RoundTrip99 float64 `json:"round_trip_p99_seconds"`
 	Pending     int     `json:"pending"`                   // states with something to report
 	ClockAhead  float64 `json:"store_clock_ahead_seconds"` // of this machine's clock
+
+	Queues []GroupQueue `json:"queues"` // shared upstreams; one without a name if the policy has no sites
+}
+
+// A GroupQueue is an upstream whose requests in progress the members share.
+type GroupQueue struct {
+	Site     string `json:"site"`
+	Capacity int    `json:"capacity"` // requests at once, for all members together
+	Slots    int    `json:"slots"`    // of these, for this member at present
+	Members  int    `json:"members"`  // that share it, with this one
+	Leads    bool   `json:"leads"`    // this member finds the capacity
+	Away     bool   `json:"away"`     // this member has a fixed part, because it does not hear the others
 }
 
 // A GroupMember is one of these programs.
@@ -39,11 +55,19 @@ type GroupMember struct {
 
 // Group returns the group of this program. Its Name is empty if there is none.
 func (c *Console) Group() *Group {
-	g := &Group{Members: []GroupMember{}, Divided: 1}
-	s := c.Policy.Figures().Group
+	g := &Group{Members: []GroupMember{}, Divided: 1, Queues: []GroupQueue{}}
+	f := c.Policy.Figures()
+	s := f.Group
 	if s == nil {
 		return g
 	}
+	for _, site := range f.Queues() {
+		if q := site.Share.Group; q.Members > 0 {
+			g.Queues = append(g.Queues, GroupQueue{Site: site.Name, Capacity: q.Capacity, Slots: site.Share.Capacity,
+				Members: q.Members, Leads: q.Leads, Away: q.Away})
+		}
+	}
+	slices.SortFunc(g.Queues, func(a, b GroupQueue) int { return strings.Compare(a.Site, b.Site) })
 	g.Name, g.Store, g.Topology, g.Away, g.Reason = s.Group, s.Store, s.Topology, s.Away, s.Reason
 	if s.Away {
 		since := s.AwaySince.UTC()

@@ -24,6 +24,14 @@ type SiteFigures struct {
 	Share share.Stats
 }
 
+// Queues returns the queues of all sites. Without sites, the only one has no name.
+func (f *Figures) Queues() []SiteFigures {
+	if f.Share != nil && len(f.Sites) == 0 {
+		return []SiteFigures{{Share: *f.Share}}
+	}
+	return f.Sites
+}
+
 // Figures returns the present figures. It reads a sample of the counters: some 100 µs. Call it after
 // OpenState.
 func (p *Policy) Figures() Figures {

@@ -48,6 +48,23 @@ func (s *Server) Members(env *cli.Environment) error {
 		env.Printf("clock     the store's clock differs by %s from this machine's; the store's counts",
 			ahead.Abs().Round(time.Millisecond))
 	}
+	for _, q := range g.Queues {
+		site := "the upstream"
+		if q.Site != "" {
+			site = prose.Printable(q.Site)
+		}
+		switch {
+		case q.Away:
+			env.Printf("QUEUE     %s: this server does not hear the others, and has %s of %s", site,
+				prose.Plural(q.Slots, "slot"), prose.Number(q.Capacity))
+		case q.Leads:
+			env.Printf("queue     %s: %s for %s, %s here; this server finds the capacity", site,
+				prose.Plural(q.Capacity, "slot"), prose.Plural(q.Members, "member"), prose.Number(q.Slots))
+		default:
+			env.Printf("queue     %s: %s for %s, %s here", site, prose.Plural(q.Capacity, "slot"),
+				prose.Plural(q.Members, "member"), prose.Number(q.Slots))
+		}
+	}
 	env.Printf("")
 	w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "MEMBER\tID\tPOLICY\tSINCE\t")

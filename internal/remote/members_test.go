@@ -29,6 +29,12 @@ func TestMembersSaysHowTheStoreAnswers(t *testing.T) {
 			"5 asked the store (5 %), 95 passed without"}},
 		{"away", console.Group{Name: "shop", Members: members, Away: true, AwaySince: &since, Reason: "no route",
 			Divided: 2}, []string{"STORE     away since 2026-05-01 12:00:00 UTC: no route; this server admits 1/2 of each limit"}},
+		{"queues", console.Group{Name: "shop", Members: members, Queues: []console.GroupQueue{
+			{Capacity: 12, Slots: 7, Members: 2, Leads: true}, {Site: "a.example", Capacity: 9, Slots: 1, Members: 2},
+			{Site: "b.example\x1b", Capacity: 9, Slots: 4, Members: 1, Away: true}}}, []string{
+			"queue     the upstream: 12 slots for 2 members, 7 here; this server finds the capacity",
+			"queue     a.example: 9 slots for 2 members, 1 here\n",
+			"does not hear the others, and has 4 slots of 9"}},
 		{"away and open", console.Group{Name: "shop", Members: members, Away: true, AwaySince: &since,
 			Reason: "no route", Divided: 1}, []string{"STORE     away since 2026-05-01 12:00:00 UTC: no route\n"}},
 		{"away since the start", console.Group{Name: "shop", Away: true, AwaySince: &since, Reason: "no route",

@@ -297,10 +297,7 @@ func (r reader) Collect(metrics chan<- prometheus.Metric) {
 		metrics <- prometheus.MustNewConstMetric(d.Desc, d.kind, value, labels...)
 	}
 	f := r()
-	sites := f.Sites
-	if s := f.Share; s != nil && len(sites) == 0 {
-		sites = []livepolicy.SiteFigures{{Share: *s}}
-	}
+	sites := f.Queues()
 	for i := range sites {
 		site, s := sites[i].Name, &sites[i].Share
 		send(capacityDesc, float64(s.Capacity), site)
