@@ -3,6 +3,7 @@ package pgregistry
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"fairshare/registry"
 	"fairshare/registry/key"
@@ -101,6 +102,16 @@ func (r *Registry) ReferenceKey(ctx context.Context) (secret []byte, err error) 
 		return nil, err
 	}
 	return secret, nil
+}
+
+// Now returns the time of the database.
+func (r *Registry) Now(ctx context.Context) (now time.Time, err error) {
+	var ns int64
+	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
+		_, err := r.row(ctx, from, "SELECT "+databaseNow, nil, &ns)
+		return err
+	})
+	return time.Unix(0, ns), err
 }
 
 // VisitorSecrets returns the secrets that sign visitors' cookies on all servers, as

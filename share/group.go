@@ -707,6 +707,9 @@ func (g *group) apply(s *scheduler, p *peer) {
 	for _, n := range grown {
 		s.rest(n)
 	}
+	for s.idle.n > maxIdle {
+		s.forget(s.idle.stale(s.now))
+	}
 	for key, a := range p.applied {
 		if s.now-a.at > appliedFor || len(p.applied) > appliedMost && a.at < s.now {
 			delete(p.applied, key)

@@ -647,6 +647,24 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
+// Other members report ever new clients. What this one keeps of them is bounded, although it has no
+// requests of its own.
+func TestReportedClientsAreBounded(t *testing.T) {
+	sim := newGroupSimulation(t, 1, 1, 8)
+	s := sim.members[0].s
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		p := &peer{applied: map[uint64]applied{}}
+		for range 256 {
+			p.heavy = append(p.heavy, heavyNode{key: random.Uint64(), used: 1e6, weight: 1, parent: topOf})
+		}
+		s.group.apply(s, p)
+		if s.idle.n > maxIdle || len(s.nodes) > maxIdle+16 {
+			t.Fatalf("%d nodes, %d of them idle", len(s.nodes), s.idle.n)
+		}
+	}
+}
+
 // TestMembersFindOneCapacity has members find the capacity of an upstream with some workers, while
 // requests wait.
 func TestMembersFindOneCapacity(t *testing.T) {

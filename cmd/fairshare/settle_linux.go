@@ -33,7 +33,9 @@ func forgetPages() {
 			}
 		case len(fields) == 5 && strings.Contains(fields[0], "-"): // of no file
 			from = 0
-		case from != 0 && len(fields) == 3 && fields[0] == "Anonymous:" && fields[1] == "0":
+		case from != 0 && len(fields) == 3 && fields[0] == "Anonymous:" && fields[1] != "0":
+			from = 0
+		case from != 0 && len(fields) == 3 && fields[0] == "Swap:" && fields[1] == "0":
 			syscall.Syscall(syscall.SYS_MADVISE, from, to-from, syscall.MADV_DONTNEED)
 		}
 	}

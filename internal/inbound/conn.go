@@ -79,7 +79,8 @@ func (c *conn) Write(b []byte) (n int, err error) {
 		}
 		if slow {
 			c.l.notices.closedSlow()
-			c.reset()
+			c.dropUnsent()
+			go c.Close() // TLS may write while it reads from the raw connection, for whose end Close waits
 			return n, errSlow
 		}
 		if err == nil {
@@ -190,8 +191,13 @@ func (c *conn) closeReplaced() {
 // reset closes the connection, and makes the kernel drop the data that the client
 // has not read.
 func (c *conn) reset() {
+	c.dropUnsent()
+	c.Close()
+}
+
+// dropUnsent makes the next Close drop the data that the client has not read.
+func (c *conn) dropUnsent() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		tcp.SetLinger(0)
 	}
-	c.Close()
 }

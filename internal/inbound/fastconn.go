@@ -398,6 +398,7 @@ func (c *fastConn) watch() {
 	}
 	c.watching = true
 	c.outer.SetReadDeadline(time.Time{})
+	c.deadline = time.Time{} // the next read sets its own
 	c.mu.Unlock()
 	var one [1]byte
 	n, err := c.outer.Read(one[:])

@@ -42,6 +42,9 @@ func (s *tlsSocket) Read(b []byte) (int, error) {
 		case n == 0 && len(b) > 0:
 			return 0, io.EOF
 		default:
+			if c, ok := s.Conn.(*conn); ok && n > 0 {
+				c.readSinceIdle.Store(true) // also if the record is not complete
+			}
 			return n, nil
 		}
 	}
@@ -111,7 +114,6 @@ func (c *fastConn) tryReadTLS(fd uintptr) bool {
 	}
 	if c.to += n; n > 0 {
 		err = nil
-		c.conn.readSinceIdle.Store(true)
 	}
 	c.tried = err
 	return true
@@ -120,7 +122,20 @@ func (c *fastConn) tryReadTLS(fd uintptr) bool {
 // close closes the connection, and does not wait for a client that takes no message about it.
 func (c *fastConn) close() {
 	if c.tls != nil {
-		go c.tls.Close()
+		go func() {
+			cut := time.AfterFunc(time.Second, c.cut)
+			c.tls.Close()
+			cut.Stop()
+		}()
+		return
+	}
+	c.outer.Close()
+}
+
+// cut closes the connection below TLS, without a message about it.
+func (c *fastConn) cut() {
+	if c.socket != nil {
+		c.socket.Close()
 		return
 	}
 	c.outer.Close()

@@ -185,3 +185,58 @@ func TestIdleLaneConnectionsHoldNoBuffer(t *testing.T) {
 		}
 	}
 }
+
+// TLS answers some records while it reads, within a read of the raw connection. A client that does not
+// take these answers is closed, and nothing waits for itself.
+func TestSlowClientOfAnAnswerWithinARead(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("the client has five seconds")
+	}
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := New(inner, Config{})
+	defer l.Close()
+	client, err := net.Dial("tcp", inner.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := accepted.(*conn)
+	if c.raw == nil {
+		t.Skip("no raw connections here")
+	}
+	c.SetWriteDeadline(time.Now().Add(time.Second))
+	for err == nil { // until the buffer of the kernel is full
+		_, err = c.Conn.Write(make([]byte, 1<<16))
+	}
+	c.SetWriteDeadline(time.Time{})
+	written := make(chan error, 1)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.raw.Read(func(uintptr) bool {
+			for { // the kernel may still take some
+				c.pace = pace{spent: runTime}
+				if _, err := c.Write(make([]byte, 1<<16)); err != nil {
+					written <- err
+					return true
+				}
+			}
+		})
+	}()
+	if err := <-written; err != errSlow {
+		t.Fatalf("the write ended with %v", err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("the read waits for the close, and the close for the read")
+	}
+	c.Close() // it was begun in the background
+}

@@ -184,7 +184,7 @@ func (f *Lane) CloseAll() {
 	f.isEnding.Store(true)
 	f.closeHangups()
 	for c := range f.conns {
-		c.close()
+		c.cut()
 	}
 }
 

@@ -256,6 +256,13 @@ func (g *group) Prune(ctx context.Context, now time.Time, rows int) (more bool, 
 		return false, err
 	}
 	err = g.use(func(r *pgregistry.Registry) (err error) {
+		database, err := r.Now(ctx)
+		if err != nil {
+			return err
+		}
+		if now.After(database) { // a server whose clock is ahead must not remove what is still in force
+			now = database
+		}
 		more, err = r.Prune(ctx, now, rows)
 		return err
 	})

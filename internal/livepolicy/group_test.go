@@ -283,6 +283,14 @@ func TestSharedSecretsRotate(t *testing.T) {
 	if late := mergeSecrets(secretText(next), nil, start.Add(122*day)); len(late) != 2 || late[1] != next[0] {
 		t.Errorf("after four months: %q", late)
 	}
+	wrong := newSecret(start.Add(40 * day)) // by a server whose clock is ahead
+	if healed := mergeSecrets(secretText([]string{wrong, own}), nil, start); !slices.Equal(healed, []string{own}) {
+		t.Errorf("after a wrong clock: %q", healed)
+	}
+	healed := mergeSecrets(secretText([]string{own}), secretText([]string{wrong}), start)
+	if !slices.Equal(healed, []string{own}) {
+		t.Errorf("a server with a wrong secret joins: %q", healed)
+	}
 	var many []string
 	for range 2 * mostSecrets {
 		many = append(many, newSecret(start))

@@ -342,8 +342,12 @@ func (p *Policy) knowClient(id fairshare.ClientID, first time.Time) {
 		return
 	}
 	p.knowInHistory(id.Prefix, first)
-	for _, queue := range p.Current().queues() {
-		queue.Known(id.Prefix, p.options.Clock.FromWall(first), p.Now())
+	rt, at, now := p.Current(), p.options.Clock.FromWall(first), p.Now()
+	if rt.Share != nil {
+		rt.Share.Known(id.Prefix, at, now)
+	}
+	for _, queue := range rt.Shares {
+		queue.Known(id.Prefix, at, now)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 // for all runtimes: requests that wait in them or are at the upstream stay there over a reload.
 func (p *Policy) useQueue(rt *Runtime) {
 	if rt.File.Share == nil {
+		p.slots.stop()
 		return
 	}
 	p.queue = p.openQueue(rt, p.queue)

@@ -13,7 +13,7 @@ import (
 // upstream together.
 type slotSharer struct {
 	group   *redislimit.Limiter
-	running map[*share.Queue]func() // each ends the exchange and gives the slots back
+	running map[*share.Queue]*lender
 }
 
 const (
@@ -39,18 +39,14 @@ func (s *slotSharer) use(group *redislimit.Limiter, queues map[string]*share.Que
 			continue
 		}
 		if s.running == nil {
-			s.running = map[*share.Queue]func(){}
+			s.running = map[*share.Queue]*lender{}
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan struct{})
-		s.running[q] = func() {
-			cancel()
-			<-done
-		}
-		l := &lender{group: group, site: site, queue: q}
+		l := &lender{group: group, site: site, queue: q, cancel: cancel, done: make(chan struct{})}
+		s.running[q] = l
 		starting.Add(1)
 		go func() {
-			defer close(done)
+			defer close(l.done)
 			q.Alone(group.MembersRecently())
 			l.exchange(ctx, firstLease)
 			starting.Done()
@@ -58,9 +54,14 @@ func (s *slotSharer) use(group *redislimit.Limiter, queues map[string]*share.Que
 		}()
 	}
 	starting.Wait() // else the first requests would find less than this member's part
-	for q, end := range s.running {
+	for q, l := range s.running {
 		if !wanted[q] {
-			end()
+			l.cancel() // all at once: each may wait for the store
+		}
+	}
+	for q, l := range s.running {
+		if !wanted[q] {
+			<-l.done
 			q.Alone(1) // if it is still used, its upstream is this member's alone
 			delete(s.running, q)
 		}
@@ -72,12 +73,15 @@ func (s *slotSharer) stop() { s.use(s.group, nil) }
 
 // A lender exchanges the reports of one queue.
 type lender struct {
-	group *redislimit.Limiter
-	site  string
-	queue *share.Queue
+	group  *redislimit.Limiter
+	site   string
+	queue  *share.Queue
+	cancel context.CancelFunc // ends the exchange
+	done   chan struct{}      // closed when it has ended and the slots are given back
 
 	mu     sync.Mutex
 	lapses *time.Timer // ends the lease
+	until  time.Time   // the end of the lease
 }
 
 // run exchanges reports until ctx ends, and then gives the slots back.
@@ -135,6 +139,7 @@ func (l *lender) exchange(ctx context.Context, most time.Duration) bool {
 	for _, o := range lease.Others {
 		merged.Peers = append(merged.Peers, share.Peer{ID: o.ID, Since: o.Since, Data: o.Report})
 	}
+	l.until = time.Now().Add(left)
 	l.queue.Merge(merged)
 	if l.lapses == nil {
 		l.lapses = time.AfterFunc(left, l.lapse)
@@ -144,8 +149,14 @@ func (l *lender) exchange(ctx context.Context, most time.Duration) bool {
 	return true
 }
 
-// lapse ends the lease.
-func (l *lender) lapse() { l.queue.Alone(0) }
+// lapse ends the lease, unless it was renewed meanwhile.
+func (l *lender) lapse() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !time.Now().Before(l.until) {
+		l.queue.Alone(0)
+	}
+}
 
 // shareSlots exchanges reports of a runtime's queues with the other members, if they have one upstream
 // together.

@@ -108,7 +108,7 @@ func (p *Policy) rotateSecrets() [][]byte {
 		ctx, cancel := context.WithTimeout(context.Background(), settingsTimeout)
 		defer cancel()
 		var shared [][]byte
-		if shared, err = g.shareSecrets(ctx, path, now); shared != nil {
+		if shared, err = g.shareSecrets(ctx, path); shared != nil {
 			secrets = shared
 		}
 	}
@@ -157,7 +157,7 @@ func rotateSecrets(path string, now time.Time) ([][]byte, error) {
 // shareSecrets makes the secrets of a file and of the shared registry equal: those of the registry come first, so that
 // all servers sign with the same one. It adds a new one a day before it signs: until then all servers have read it.
 // While the registry is away it returns nil.
-func (g *group) shareSecrets(ctx context.Context, path string, now time.Time) (secrets [][]byte, err error) {
+func (g *group) shareSecrets(ctx context.Context, path string) (secrets [][]byte, err error) {
 	own, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -168,6 +168,10 @@ func (g *group) shareSecrets(ctx context.Context, path string, now time.Time) (s
 			return nil, nil
 		}
 		shared, err := r.VisitorSecrets(ctx)
+		if err != nil {
+			return nil, notAway(g.note(err))
+		}
+		now, err := r.Now(ctx) // a server whose clock is wrong must not date the secrets of all
 		if err != nil {
 			return nil, notAway(g.note(err))
 		}
@@ -205,10 +209,11 @@ const mostSecrets = 64
 // mergeSecrets returns the lines of secrets that servers share, with those of one server behind them. If the newest
 // is about to be too old, it adds one that signs in a day.
 func mergeSecrets(shared, own []byte, now time.Time) []string {
-	lines := secretLines(shared, now)
+	ahead := func(line string) bool { return madeAt(line).Sub(now) > 2*announced } // of a clock that was wrong
+	lines := slices.DeleteFunc(secretLines(shared, now), ahead)
 	alone := len(lines) == 0
 	for _, line := range secretLines(own, now) {
-		if !slices.Contains(lines, line) && len(lines) < mostSecrets {
+		if !slices.Contains(lines, line) && len(lines) < mostSecrets && !ahead(line) {
 			lines = append(lines, line)
 		}
 	}
