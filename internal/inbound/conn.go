@@ -33,6 +33,7 @@ type conn struct {
 	// Held during a Write. Close does not take it, since a Write may block.
 	writing sync.Mutex
 	pace    pace
+	slow    bool // a Write ended with errSlow: the connection is being closed
 
 	deadlines      sync.Mutex
 	serverDeadline time.Time // the write deadline of net/http; zero: none
@@ -63,6 +64,9 @@ func (c *conn) Read(b []byte) (int, error) {
 func (c *conn) Write(b []byte) (n int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
+	if c.slow {
+		return 0, errSlow
+	}
 	now := time.Since(c.began)
 	for {
 		if err := c.renew(now); err != nil {
@@ -78,6 +82,7 @@ func (c *conn) Write(b []byte) (n int, err error) {
 			return n, err
 		}
 		if slow {
+			c.slow = true
 			c.l.notices.closedSlow()
 			c.dropUnsent()
 			go c.Close() // TLS may write while it reads from the raw connection, for whose end Close waits
