@@ -72,11 +72,15 @@ type master struct {
 	started  atomic.Bool
 	retired  atomic.Bool
 
-	// Of the goroutine that probes, and of the one that finds masters before.
-	beatKey, beatTag string
-	seq, probed      int64
-	epoch            string
+	beat atomic.Pointer[beatKey] // nil: not known yet
+
+	// Of the goroutine that probes.
+	seq, probed int64
+	epoch       string
 }
+
+// A beatKey is a key in a slot of a master, for probes.
+type beatKey struct{ key, tag string }
 
 // carrier returns the one of a tag.
 func (c *core) carrier(tag uint64) *carrier { return c.master(tag).carriers[tag%carriersEach] }

@@ -141,6 +141,7 @@ type core struct {
 	group   group
 	clock   clock
 	routes  atomic.Pointer[routes]
+	finding sync.Mutex // held while the masters of a cluster are found
 	stats   stats
 	events  events
 

@@ -368,9 +368,11 @@ func (c *core) isUp(tag uint64) bool { return !c.master(tag).breaker.open.Load()
 // findMasters finds out which masters a cluster has and where the slots are.
 func (c *core) findMasters(ctx context.Context, client rueidis.Client) error {
 	if c.store.topology != cluster {
-		c.routes.Load().only.beatKey = c.prefix + metaTag + "probe"
+		c.routes.Load().only.beat.Store(&beatKey{key: c.prefix + metaTag + "probe"})
 		return nil
 	}
+	c.finding.Lock()
+	defer c.finding.Unlock()
 	reply, err := client.Do(ctx, client.B().Arbitrary("CLUSTER", "SLOTS").Build()).ToArray()
 	if err != nil {
 		return err
@@ -415,7 +417,7 @@ func (c *core) findMasters(ctx context.Context, client rueidis.Client) error {
 		next.slots[s] = m
 	}
 	for _, m := range next.masters {
-		if m.beatKey == "" || next.slots[slotOf(m.beatTag)] != m {
+		if b := m.beat.Load(); b == nil || next.slots[slotOf(b.tag)] != m {
 			m.findBeatKey(next)
 		}
 	}
@@ -438,7 +440,7 @@ func (c *core) findMasters(ctx context.Context, client rueidis.Client) error {
 func (m *master) findBeatKey(r *routes) {
 	for i := 0; ; i++ {
 		if tag := "probe" + strconv.Itoa(i); r.slots[slotOf(tag)] == m {
-			m.beatTag, m.beatKey = tag, m.core.prefix+"{"+tag+"}probe"
+			m.beat.Store(&beatKey{key: m.core.prefix + "{" + tag + "}probe", tag: tag})
 			return
 		}
 	}
@@ -501,7 +503,7 @@ func (m *master) probes() {
 func (m *master) probe(ctx context.Context) {
 	c := m.core
 	client, err := c.store.Client()
-	if err == nil && m.beatKey == "" {
+	if err == nil && m.beat.Load() == nil {
 		if err = c.findMasters(ctx, client); err == nil {
 			c.routes.Load().start()
 		}
@@ -513,7 +515,7 @@ func (m *master) probe(ctx context.Context) {
 	began := time.Now()
 	m.seq++
 	if err == nil {
-		reply, err = run(ctx, client, probeScript, []string{m.beatKey}, c.id(), strconv.FormatInt(m.seq, 10), random())
+		reply, err = run(ctx, client, probeScript, []string{m.beat.Load().key}, c.id(), strconv.FormatInt(m.seq, 10), random())
 	}
 	if err == nil && len(reply) != 4 {
 		err = errors.New("the probe has an unknown reply")
