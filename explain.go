@@ -171,6 +171,9 @@ func (m *Match) reasons(d *decision, as standing) []Reason {
 		}
 		explain(Match{Cookie: m.Cookie}, what, is, m.Cookie)
 	}
+	if m.Referer != nil {
+		explain(Match{Referer: m.Referer}, "Referer", is, m.Referer)
+	}
 	if m.UserAgent != nil {
 		explain(Match{UserAgent: m.UserAgent}, "user agent "+quoted(req.UserAgent), contain, m.UserAgent)
 	}
@@ -357,6 +360,8 @@ func (m Match) with(text string) *Match {
 		m.Cookie = one
 	case m.UserAgent != nil:
 		m.UserAgent = one
+	case m.Referer != nil:
+		m.Referer = one
 	}
 	for name := range m.Header {
 		m.Header = map[string][]string{name: one}

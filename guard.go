@@ -336,13 +336,14 @@ type decision struct {
 	page      Page // of the request
 	pageKnown bool // page is filled in
 
-	keys   []byte // memory of the keys
-	known  uint64 // the numbers of Guard.keyOf whose keys are in keyOf
-	keyOf  [manyKeys][]byte
-	buf    []byte // of fold
-	agent  []byte // the folded user agent
-	folded bool   // agent is filled in
-	cookie cookieState
+	keys    []byte // memory of the keys
+	known   uint64 // the numbers of Guard.keyOf whose keys are in keyOf
+	keyOf   [manyKeys][]byte
+	buf     []byte // of fold
+	agent   []byte // the folded user agent
+	folded  bool   // agent is filled in
+	cookie  cookieState
+	referer refererSet // kinds of its Referer fields; 0 until known
 
 	aged   bool // the client has standing by age
 	client clientName
@@ -939,7 +940,7 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.taken, d.tried, d.probe, d.shows = false, false, false, 0
 	d.hashes.page, d.hashes.query, d.dryBlock = 0, 0, nil
 	d.keys, d.known = d.keys[:0], 0
-	d.folded, d.agentKnown, d.pageKnown, d.cookie = false, false, false, cookieUnknown
+	d.folded, d.agentKnown, d.pageKnown, d.cookie, d.referer = false, false, false, cookieUnknown, 0
 	d.covered, d.counts, d.kindKnown = d.covered[:0], false, false
 	d.paths, d.canonical = nil, ""
 	d.setSite()

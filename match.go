@@ -37,6 +37,11 @@ type Match struct {
 	Listed    []Listing           // the address is on one of these DNS lists
 	Label     []string            // the client has one of these labels, any case
 
+	// Referer holds "none" (no Referer field, or one that is not a URL), "self" (the URL of
+	// the request itself), "own" (another URL of the same host) and "other". A client can send
+	// any Referer. While the host of a request is unknown, no URL is "own".
+	Referer []string
+
 	// ASN holds numbers of autonomous systems ("AS64500"), and texts that fit the
 	// type or the name of the address's owner as a whole, any case; "*" as in Path.
 	ASN []string
@@ -128,6 +133,7 @@ const (
 	browserField
 	robotsField
 	attemptField
+	refererField
 )
 
 // A condition is one compiled field of a match.
@@ -145,6 +151,7 @@ type condition struct {
 	listed   []Listing
 	browsers browserSet
 	attempts attemptSet
+	referers refererSet
 	none     bool // cookie: "none" is among the values
 	any      bool // cookie: "any" is among the values
 	not      matcher
@@ -187,6 +194,9 @@ func (m *Match) check(favorable bool) error {
 		return err
 	}
 	if err := checkRobots(m.Robots); err != nil {
+		return err
+	}
+	if _, err := newRefererSet(m.Referer); err != nil {
 		return err
 	}
 	if _, err := newAttemptSet(m.Attempt); err != nil {
@@ -296,6 +306,13 @@ func newMatcher(m *Match, as standing) (matcher, error) {
 		}
 		conds = append(conds, c)
 	}
+	if m.Referer != nil {
+		referers, err := newRefererSet(m.Referer)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		conds = append(conds, condition{field: refererField, referers: referers, standing: as})
+	}
 	add(userAgentField, "", m.UserAgent, contains)
 	for _, name := range sortedKeys(m.Header) {
 		add(headerField, canonicalHeader(name), m.Header[name], contains)
@@ -383,6 +400,8 @@ func (c *condition) holds(d *decision) bool {
 		return c.holdsUserAgent(d)
 	case headerField:
 		return c.holdsHeader(d)
+	case refererField:
+		return c.holdsReferer(d)
 	case queryField:
 		return c.holdsEncoded(d, req.Query)
 	case formField:

@@ -76,10 +76,11 @@ func covers(a, b condition) bool {
 		(a.Cookie == nil || coversTexts(a.Cookie, b.Cookie, cookieCovers)) &&
 		(a.Seen == nil || coversTexts(a.Seen, b.Seen, globCovers)) &&
 		(a.UserAgent == nil || coversTexts(a.UserAgent, b.UserAgent, containsCovers)) &&
+		(a.Referer == nil || coversTexts(a.Referer, b.Referer, strings.EqualFold)) &&
 		(a.ASN == nil || coversTexts(a.ASN, b.ASN, foldedGlobCovers)) &&
 		(a.Browser == nil || coversBrowsers(a, b)) &&
 		(a.Robots == nil || coversRobots(a, b)) &&
-		(a.Attempt == nil || coversTexts(a.Attempt, b.Attempt, func(a, b string) bool { return a == b })) &&
+		(a.Attempt == nil || coversTexts(a.Attempt, b.Attempt, strings.EqualFold)) &&
 		(a.Label == nil || coversTexts(a.Label, b.Label, strings.EqualFold)) &&
 		(a.Hostname == nil || coversTexts(a.Hostname, b.Hostname, globCovers)) &&
 		(!a.TestsBots() || coversBots(a, b)) &&

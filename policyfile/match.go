@@ -35,6 +35,7 @@ func matchKeys() []key[fairshare.Match] {
 		{"seen", func(r *reader, n *node, m *match) { m.Seen = r.patterns(n, "seen") }},
 		{"attempt", func(r *reader, n *node, m *match) { m.Attempt = r.attempts(n) }},
 		{"browser", func(r *reader, n *node, m *match) { m.Browser = r.browsers(n) }},
+		{"referer", func(r *reader, n *node, m *match) { m.Referer = r.referers(n) }},
 		{"robots", func(r *reader, n *node, m *match) { m.Robots = r.robots(n) }},
 		{"label", func(r *reader, n *node, m *match) { m.Label = r.labels(n) }},
 	}

@@ -340,6 +340,9 @@ func clientText(m condition) string {
 	if m.Cookie != nil {
 		parts = append(parts, cookieText(m.Cookie))
 	}
+	if m.Referer != nil {
+		parts = append(parts, refererText(m.Referer))
+	}
 	if m.UserAgent != nil {
 		parts = append(parts, "with user agent "+containing(m.UserAgent))
 	}

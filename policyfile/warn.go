@@ -201,7 +201,8 @@ func testsPath(m *fairshare.Match) bool {
 
 // testsClientInput reports whether m tests values that any client can send.
 func testsClientInput(m *fairshare.Match) bool {
-	return m.UserAgent != nil || m.Cookie != nil || m.Header != nil || m.Query != nil || m.Form != nil ||
+	return m.UserAgent != nil || m.Cookie != nil || m.Referer != nil || m.Header != nil || m.Query != nil ||
+		m.Form != nil ||
 		slices.ContainsFunc(m.Not, func(not fairshare.Match) bool { return testsClientInput(&not) })
 }
 

@@ -515,7 +515,8 @@ func (m *master) probe(ctx context.Context) {
 	began := time.Now()
 	m.seq++
 	if err == nil {
-		reply, err = run(ctx, client, probeScript, []string{m.beat.Load().key}, c.id(), strconv.FormatInt(m.seq, 10), random())
+		reply, err = run(ctx, client, probeScript, []string{m.beat.Load().key}, c.id(), strconv.FormatInt(m.seq, 10),
+			random())
 	}
 	if err == nil && len(reply) != 4 {
 		err = errors.New("the probe has an unknown reply")

@@ -82,7 +82,7 @@ var (
 
 // holes are parts of requests that search for security holes, in lower case.
 var holes = strings.Fields(
-	`/.env /.git/ /.gitconfig /.svn/ /.hg/ /.aws/ /.ssh/ /.vscode/ /.htpasswd /.htaccess /.ds_store wp-config eval-stdin phpinfo phpunit
+	`/.env /.git/ /.gitconfig /.svn/ /.hg/ /.aws/ /.ssh/ /id_rsa /.vscode/ /.htpasswd /.htaccess /.ds_store wp-config eval-stdin phpinfo phpunit
 	/etc/passwd /etc/shadow win.ini /bin/sh /bin/bash ../ ..\ %2e%2e /actuator /cgi-bin/ hnap1 boaform gponform _ignition fckeditor dl-skin.php wlwmanifest setup-config
 	<script javascript: sleep( benchmark( xp_cmdshell base64_decode exec( allow_url_include auto_prepend invokefunction /shell.php /cmd.php /c99 /r57 /wso /alfa /adminer
 	phpmyadmin /pma/ /myadmin /sqladmin .bak .swp .sql .old/ /config.json /configuration.php server-status /manager/html /solr/ jmx-console /console/ owa/auth autodiscover
@@ -150,7 +150,7 @@ func (c *client) add(e *accesslog.Entry, forged bool) {
 	case e.Method == "GET":
 		c.pages++
 	}
-	if e.Referer != "" {
+	if e.Referer != "" && !strings.HasSuffix(e.Referer, e.Target) { // programs send the URL itself
 		c.referers++
 	}
 	if probes(e.Target) || isTool(e.UserAgent) || strings.Contains(e.UserAgent, "() {") {

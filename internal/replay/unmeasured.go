@@ -131,6 +131,9 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 		if m.Cookie != nil {
 			cookie()
 		}
+		if m.Referer != nil {
+			header("Referer")
+		}
 		for _, name := range slices.Sorted(maps.Keys(m.Header)) {
 			header(name)
 		}
