@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -96,17 +97,34 @@ func (x *rangeIndex) lookup(addr netip.Addr) rangeMask {
 
 // NewRanges returns the snapshot that is part of the program.
 func NewRanges() *Ranges {
+	base := builtInRanges()
+	r := &Ranges{sets: slices.Clone(base.sets)}
+	for i := range r.sets {
+		r.sets[i].newer = make([]prefixes.Update, len(r.sets[i].urls))
+	}
+	r.index.Store(base.index.Load())
+	return r
+}
+
+// Prepare reads the built-in table of bots and the snapshot of their ranges, which takes some
+// milliseconds, in the background: the first use of them waits for it.
+func Prepare() {
+	go BuiltIn()
+	go builtInRanges()
+}
+
+// builtInRanges returns what all Ranges begin with. It is not changed.
+var builtInRanges = sync.OnceValue(func() *Ranges {
 	r := &Ranges{sets: make([]rangeSet, len(rangeDefs))}
 	for i := range rangeDefs {
 		r.sets[i].rangeDef = &rangeDefs[i]
-		r.sets[i].newer = make([]prefixes.Update, len(rangeDefs[i].urls))
 	}
 	if err := r.readSnapshot(rangeSnapshot); err != nil {
 		panic(fmt.Sprintf("bots: the snapshot of ranges: %v", err))
 	}
 	r.rebuild()
 	return r
-}
+})
 
 // readSnapshot reads sections of a line "[set] date source" and a list.
 func (r *Ranges) readSnapshot(packed []byte) error {

@@ -3,8 +3,10 @@ package policyfile
 import (
 	"fmt"
 	"hash/fnv"
+	"io"
 	"maps"
 	"slices"
+	"strconv"
 )
 
 // Changes says how one version of a policy file differs from another.
@@ -138,19 +140,24 @@ func (f *File) Sum() uint64 { return f.sum }
 // sumOf returns a sum of a value, without entries of maps in it that have a name.
 func sumOf(n *node, without string) uint64 {
 	h := fnv.New64a()
+	var buf []byte
 	var add func(n *node)
 	add = func(n *node) {
-		fmt.Fprintf(h, "%d %q %d\n", n.kind, n.text, len(n.items))
+		buf = append(strconv.AppendInt(buf[:0], int64(n.kind), 10), ' ')
+		buf = append(strconv.AppendQuote(buf, n.text), ' ')
+		buf = append(strconv.AppendInt(buf, int64(len(n.items)), 10), '\n')
+		h.Write(buf)
 		for _, item := range n.items {
 			add(item)
 		}
 		for _, e := range n.entries {
 			if without == "" || e.key.text != without {
-				fmt.Fprintf(h, "%q:", e.key.text)
+				buf = append(strconv.AppendQuote(buf[:0], e.key.text), ':')
+				h.Write(buf)
 				add(e.value)
 			}
 		}
-		fmt.Fprint(h, "end\n")
+		io.WriteString(h, "end\n")
 	}
 	add(n)
 	return h.Sum64()

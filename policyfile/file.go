@@ -214,7 +214,10 @@ func (o Options) Load(path string) (*File, error) {
 
 // Parse reads data, the content of the policy file name. The error joins all
 // faults; [Faults] returns them.
-func (o Options) Parse(name string, data []byte) (*File, error) {
+func (o Options) Parse(name string, data []byte) (*File, error) { return o.parse(name, data, true) }
+
+// parse is Parse, and looks for warnings only if warn is set.
+func (o Options) parse(name string, data []byte, warn bool) (*File, error) {
 	r := &reader{options: o, file: &File{Name: name, Memory: DefaultMemory,
 		Serve: Serve{Abandon: DefaultAbandon, Journal: defaultJournal()}}, dir: filepath.Dir(name)}
 	r.read(data)
@@ -224,7 +227,9 @@ func (o Options) Parse(name string, data []byte) (*File, error) {
 	if err := r.file.Policy.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	r.warnings()
+	if warn {
+		r.warnings()
+	}
 	r.noteParts()
 	r.file.Cancels = r.file.Cancels || r.file.Abandon == 0
 	r.file.Policy.Ready = r.file.ready
@@ -239,7 +244,7 @@ func BuiltInSource() []byte { return builtIn }
 
 // BuiltIn returns the built-in policy.
 func BuiltIn() *File {
-	f, err := Parse("built-in policy", builtIn)
+	f, err := Options{}.parse("built-in policy", builtIn, false) // it has no warnings
 	if err != nil {
 		panic(err) // cannot happen: the file is part of the program, and tested
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"fairshare/bots"
 	"fairshare/internal/admin"
 	"fairshare/internal/cli"
 	"fairshare/internal/serve"
@@ -67,6 +68,7 @@ func runServer(env *cli.Environment, registry string, opts serve.Options) error 
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	defer settleMemory().Stop()
+	bots.Prepare() // while the policy is read
 	opts.Now, opts.Stderr, opts.Reload, opts.StopNow = env.Clock(), env.Stderr, hangups, env.StopNow
 	return serve.Run(env.Context, opts)
 }
@@ -74,13 +76,13 @@ func runServer(env *cli.Environment, registry string, opts serve.Options) error 
 // settleTime is how long after its start a server no longer uses what only the start needs.
 const settleTime = 3 * time.Second
 
-// settleMemory sets how much the heap may grow until the garbage collector runs: to three times its size during
+// settleMemory sets how much the heap may grow until the garbage collector runs: to five times its size during
 // the start, which takes less time then, and by half when the timer fires. Then the memory that only the start
 // needed is returned to the system. GOGC and GOMEMLIMIT in the environment take precedence.
 func settleMemory() *time.Timer {
 	ours := os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == ""
 	if ours {
-		debug.SetGCPercent(200)
+		debug.SetGCPercent(400)
 	}
 	return time.AfterFunc(settleTime, func() {
 		if ours {
