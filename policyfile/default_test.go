@@ -425,3 +425,64 @@ func TestInjectionsAreNotSearches(t *testing.T) {
 		}
 	}
 }
+
+// People who open links from mails and bookmarks, without a referer, to pages and pictures whose names
+// resemble what scanners look for.
+func TestBuiltInPolicyKnowsTutorialsFromScanners(t *testing.T) {
+	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.org"}
+	req.UserAgent = firefox
+	for _, target := range []string{"/img/wp-config.png", "/guide/wp-config.html", "/apis/wp-config-php/",
+		"/what-is-env", "/search?q=toast.jpg", "/go?to=https://coast.example/", "/search?q=xdebug",
+		"/search?q=sleep", "/notes/git/config.html", "/old/", "/backup/", "/blog/union-select-explained"} {
+		s := newSite(t)
+		for i := range 5 {
+			if got := s.request(req, target, 200); got != fairshare.Allow {
+				t.Errorf("%s, time %d: %v by %q", target, i+1, got, s.rule)
+				break
+			}
+		}
+	}
+	s := newSite(t) // one link to such a search passes
+	if got := s.request(req, "/search?q=wp-config.php", 200); got != fairshare.Allow {
+		t.Errorf("a link to a search: %v by %q", got, s.rule)
+	}
+	s.request(req, "/style.css", 200)
+	for range 20 {
+		if got := s.request(req, "/search?q=wp-config.php", 200); got != fairshare.Allow {
+			t.Fatalf("searches of a reader: %v by %q", got, s.rule)
+		}
+	}
+}
+
+// A verified bot follows links that anybody may have placed. It is not banned for them.
+func TestBuiltInPolicyBansNoVerifiedBotForLinks(t *testing.T) {
+	s := newSite(t)
+	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.org",
+		UserAgent: "Mozilla/5.0 (compatible; ClaudeBot/1.0)"}
+	req.SetBot(fairshare.Bot{Name: "claudebot", Categories: []string{"ai"}, State: fairshare.Verified})
+	for i := range 20 {
+		s.request(req, fmt.Sprintf("/page/%d/.env", i), 404)
+	}
+	if got := s.request(req, "/", 200); got != fairshare.Allow {
+		t.Errorf("%v by %q", got, s.rule)
+	}
+}
+
+// A sync client and a mounted folder request files of these names, too.
+func TestBuiltInPolicyLetsPeopleStoreTheirFiles(t *testing.T) {
+	s := newSite(t)
+	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Host: "example.org",
+		UserAgent: "WebDAVFS/3.0.0"}
+	for i, file := range []string{".env", ".git/config", "dump.sql", "notes.bak", ".htpasswd", ".DS_Store"} {
+		for _, method := range []string{"PROPFIND", "GET", "PUT", "HEAD"} {
+			req.Method, req.Time = method, begin.Add(time.Duration(i)*time.Minute)
+			if got := s.request(req, "/remote.php/dav/files/anna/project/"+file, 207); got != fairshare.Allow {
+				t.Errorf("%s %s: %v by %q", method, file, got, s.rule)
+			}
+		}
+		req.Method = "PROPFIND"
+		if got := s.request(req, "/share/"+file, 404); got != fairshare.Allow {
+			t.Errorf("PROPFIND /share/%s: %v by %q", file, got, s.rule)
+		}
+	}
+}

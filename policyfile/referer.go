@@ -25,9 +25,9 @@ func refererText(words []string) string {
 	for _, word := range words {
 		parts = append(parts, map[string]string{
 			"none":  "without a referer",
-			"self":  "with their own URL as referer",
-			"own":   "with a referer from this site",
-			"other": "with a referer from another site",
+			"self":  "with the requested URL as referer",
+			"own":   "with a referer of this site",
+			"other": "with a referer of another site",
 		}[word])
 	}
 	return prose.List(parts, "or")
