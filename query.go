@@ -11,6 +11,10 @@ import (
 // twice, "+" as it stands or as a space. A permission needs the parameter in its plain spelling,
 // and fits all values.
 func (c *condition) holdsEncoded(d *decision, query string) bool {
+	if c.filter != nil && strings.IndexByte(query, '%') < 0 && strings.IndexByte(query, '+') < 0 &&
+		!c.filter.mayMatch(d.fold(query)) {
+		return false // each value is a part of the query
+	}
 	before, _, fragment := strings.Cut(query, "#")
 	if c.holdsParameters(d, query, "&") != c.favorable ||
 		strings.Contains(query, ";") && c.holdsParameters(d, query, "&;") != c.favorable ||
@@ -28,7 +32,11 @@ func (c *condition) holdsParameters(d *decision, query, separators string) bool 
 	found := false
 	for query != "" {
 		pair := query
-		if i := strings.IndexAny(query, separators); i >= 0 {
+		i := strings.IndexByte(query, '&')
+		if len(separators) > 1 {
+			i = strings.IndexAny(query, separators)
+		}
+		if i >= 0 {
 			pair, query = query[:i], query[i+1:]
 		} else {
 			query = ""
