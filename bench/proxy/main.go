@@ -12,9 +12,11 @@
 // this process and are not counted.
 //
 // The tables of peers compare serve with nginx, HAProxy and Caddy, which must be installed, for
-// answers of several lengths, and for one to 5,000 connections:
+// answers of several lengths, and for one to 9,000 connections. The table of latencies has
+// requests at fixed rates.
 //
 //	go run ./proxy -only peers
+//	go run ./proxy -only latency
 package main
 
 import (
@@ -402,55 +404,75 @@ func load(addr string, r rival, requests int) error {
 }
 
 func client(addr string, rival rival, clients int64, left *atomic.Int64) error {
-	conn, err := net.Dial("tcp", addr)
+	c, err := dial(addr, rival)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	head := fmt.Sprintf("GET /page?id=7&size=%d", rival.size) + " HTTP/1.1\r\nHost: site.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n" +
-		"Accept: */*\r\nAccept-Language: en\r\nAccept-Encoding: gzip\r\nCookie: session=0123456789abcdef\r\n"
-	r := bufio.NewReader(conn)
-	var request []byte
+	defer c.Close()
 	for {
 		n := left.Add(-1)
 		if n < 0 {
 			return nil
 		}
-		request = append(request[:0], head...)
-		if rival.forwarded { // ten thousand clients, spread over a /8
-			spread := uint32(n+clients) % 10_000 * 2654435761
-			request = fmt.Appendf(request, "X-Forwarded-For: 10.%d.%d.%d\r\n", spread>>8&255, spread>>16&255,
-				spread>>24)
-		}
-		request = append(request, "\r\n"...)
-		if _, err := conn.Write(request); err != nil {
-			return err
-		}
-		status, err := r.ReadString('\n')
-		if err != nil {
-			return err
-		}
-		// The first request of a client passes; the others are refused.
-		if !strings.HasPrefix(status, rival.want) && !strings.HasPrefix(status, "HTTP/1.1 200 ") {
-			return fmt.Errorf("answer %q, want %q", status, rival.want)
-		}
-		length := 0
-		for {
-			line, err := r.ReadSlice('\n')
-			if err != nil {
-				return err
-			}
-			if len(line) == 2 {
-				break
-			}
-			if name, value, _ := strings.Cut(string(line), ": "); strings.EqualFold(name, "Content-Length") {
-				fmt.Sscan(value, &length)
-			}
-		}
-		if _, err := r.Discard(length); err != nil {
+		if err := c.request(n + clients); err != nil {
 			return err
 		}
 	}
+}
+
+// A caller sends one request after the other on a connection.
+type caller struct {
+	net.Conn
+	rival rival
+	head  string
+	r     *bufio.Reader
+	buf   []byte
+}
+
+func dial(addr string, rival rival) (*caller, error) {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	head := fmt.Sprintf("GET /page?id=7&size=%d", rival.size) + " HTTP/1.1\r\nHost: site.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n" +
+		"Accept: */*\r\nAccept-Language: en\r\nAccept-Encoding: gzip\r\nCookie: session=0123456789abcdef\r\n"
+	return &caller{Conn: conn, rival: rival, head: head, r: bufio.NewReader(conn)}, nil
+}
+
+// request sends a request, of client n modulo 10,000, and reads its answer.
+func (c *caller) request(n int64) error {
+	c.buf = append(c.buf[:0], c.head...)
+	if c.rival.forwarded { // ten thousand clients, spread over a /8
+		spread := uint32(n) % 10_000 * 2654435761
+		c.buf = fmt.Appendf(c.buf, "X-Forwarded-For: 10.%d.%d.%d\r\n", spread>>8&255, spread>>16&255, spread>>24)
+	}
+	c.buf = append(c.buf, "\r\n"...)
+	if _, err := c.Write(c.buf); err != nil {
+		return err
+	}
+	status, err := c.r.ReadString('\n')
+	if err != nil {
+		return err
+	}
+	// The first request of a client passes; the others are refused.
+	if !strings.HasPrefix(status, c.rival.want) && !strings.HasPrefix(status, "HTTP/1.1 200 ") {
+		return fmt.Errorf("answer %q, want %q", status, c.rival.want)
+	}
+	length := 0
+	for {
+		line, err := c.r.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		if len(line) == 2 {
+			break
+		}
+		if name, value, _ := strings.Cut(string(line), ": "); strings.EqualFold(name, "Content-Length") {
+			fmt.Sscan(value, &length)
+		}
+	}
+	_, err = c.r.Discard(length)
+	return err
 }
 
 // startSite starts the upstream: a small page.

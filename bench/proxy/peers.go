@@ -40,8 +40,21 @@ func comparePeers(dir, site string, serve func(...string) []string, policy func(
 			return err
 		}
 	}
-	for _, conns := range []int{1, 1000, 5000} {
+	for _, conns := range []int{1, 1000, 9000} {
 		if err := table(fmt.Sprintf("peers, %d connections", conns), 1<<10, conns); err != nil {
+			return err
+		}
+	}
+	if *only == "" || strings.Contains("latency", *only) {
+		if err := compareLatency(dir, site, []rival{
+			{"nginx, limit_req", nil, passed, false, latencyConns, 1 << 10,
+				nginx("rate=1000000r/s", "burst=1000000 nodelay")},
+			{"HAProxy, stick table", nil, passed, false, latencyConns, 1 << 10, haproxy(100_000_000)},
+			{"Caddy, no limit", nil, passed, false, latencyConns, 1 << 10, caddy},
+			{"fairshare serve, one limit", serve("-c", pass), passed, false, latencyConns, 1 << 10, nil},
+			{"the same, share: none", serve("-c", policy("peers-no-share.yaml", noShare+passPolicy)), passed, false,
+				latencyConns, 1 << 10, nil},
+		}); err != nil {
 			return err
 		}
 	}
@@ -94,7 +107,7 @@ func haproxy(most int) func(dir, site string) (*stand.Process, error) {
 		}
 		config, err := stand.Write(dir, "haproxy.cfg", fmt.Sprintf(`
 global
-	maxconn 9000
+	maxconn 9900
 defaults
 	mode http
 	timeout connect 5s
