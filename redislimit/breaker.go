@@ -2,6 +2,7 @@ package redislimit
 
 import (
 	"errors"
+	"math/bits"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ type breaker struct {
 
 	mu     sync.Mutex
 	recent uint32 // the last questions, a bit each: missed
+	first  int64  // monotonic ns of the first miss among them
 	good   int    // probes since the breaker opened
 	reason string
 }
@@ -26,31 +28,37 @@ type breaker struct {
 const (
 	recentQuestions = 20
 	mostMissed      = 5
-	goodProbes      = 3
-	probeEach       = 250 * time.Millisecond
-	floorsFor       = int64(10 * time.Second)
+	// stallTime is how long questions have to be missed for the breaker to open. A shorter stall, of the
+	// store, this program or the machine, makes all questions miss that wait at that moment.
+	stallTime  = int64(100 * time.Millisecond)
+	goodProbes = 3
+	probeEach  = 250 * time.Millisecond
+	floorsFor  = int64(10 * time.Second)
 )
 
-// missed notes a question that had no answer in time.
-func (b *breaker) missed() (opened bool) { return b.note(1, "it answers too slowly") }
-
-// succeeded notes an answer.
-func (b *breaker) succeeded() { b.note(0, "") }
-
-func (b *breaker) note(missed uint32, reason string) (opened bool) {
+// missed notes at a monotonic time a question that had no answer in time.
+func (b *breaker) missed(mono int64) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.recent = (b.recent<<1 | missed) & (1<<recentQuestions - 1)
-	n := 0
-	for bits := b.recent; bits != 0; bits &= bits - 1 {
-		n++
+	if b.recent == 0 {
+		b.first = mono
 	}
-	if missed == 0 || n < mostMissed || b.open.Load() {
+	b.note(1)
+	if bits.OnesCount32(b.recent) < mostMissed || mono-b.first < stallTime || b.open.Load() {
 		return false
 	}
-	b.trip(reason)
+	b.trip("it answers too slowly")
 	return true
 }
+
+// succeeded notes an answer.
+func (b *breaker) succeeded() {
+	b.mu.Lock()
+	b.note(0)
+	b.mu.Unlock()
+}
+
+func (b *breaker) note(missed uint32) { b.recent = (b.recent<<1 | missed) & (1<<recentQuestions - 1) }
 
 func (b *breaker) trip(reason string) {
 	b.good, b.reason, b.recent = 0, reason, 0

@@ -598,7 +598,7 @@ func (c *core) missed(q *question) {
 		if i > 0 && q.parts[i-1].tag == p.tag || p.credit {
 			continue
 		}
-		if m := c.master(p.tag); m.breaker.missed() {
+		if m := c.master(p.tag); m.breaker.missed(c.mono()) {
 			m.wentAway()
 		}
 	}

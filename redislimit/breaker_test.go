@@ -1,0 +1,51 @@
+package redislimit
+
+import (
+	"testing"
+	"time"
+)
+
+func TestBreaker(t *testing.T) {
+	t.Parallel()
+	const ms = int64(time.Millisecond)
+	for _, tt := range []struct {
+		name   string
+		missed []int64 // at ms
+		good   int     // answers after each miss
+		want   bool
+	}{
+		{"a stall while 64 questions wait", make([]int64, 64), 0, false},
+		{"a stall of 60 ms", []int64{0, 0, 0, 20, 20, 20, 40, 40, 60, 60}, 0, false},
+		{"a store that hangs", []int64{0, 0, 25, 25, 50, 75, 100}, 0, true},
+		{"four misses", []int64{0, 100, 200, 300}, 0, false},
+		{"a slow store: one in four", []int64{0, 50, 100, 150, 200}, 3, true},
+		{"a stall each second, all is well between", []int64{0, 0, 0, 0, 0, 1000, 1000, 1000, 1000, 1000}, 20, false},
+	} {
+		var b breaker
+		got := false
+		for _, at := range tt.missed {
+			got = b.missed(at*ms) || got
+			for range tt.good {
+				b.succeeded()
+			}
+		}
+		if got != tt.want || b.open.Load() != tt.want {
+			t.Errorf("%s: opened %v", tt.name, got)
+		}
+	}
+}
+
+// What was missed long ago and answered since does not count for a stall of today.
+func TestBreakerForgets(t *testing.T) {
+	t.Parallel()
+	var b breaker
+	b.missed(0)
+	for range recentQuestions {
+		b.succeeded()
+	}
+	for range 10 {
+		if b.missed(int64(time.Hour)) {
+			t.Fatal("one stall opens it")
+		}
+	}
+}
