@@ -1,7 +1,8 @@
 //go:build linux
 
 // Command store compares limiters that count in Redis and prints the tables of
-// BENCHMARKS.md. It starts redis-server (or FAIRSHARE_STORE_SERVER) on loopback.
+// BENCHMARKS.md. It starts redis-server (or FAIRSHARE_STORE_SERVER) on loopback, and builds and starts
+// two rate limit services.
 //
 //	cd bench && go run ./store [-rounds 5] [-for 2s]
 package main
@@ -66,6 +67,7 @@ const (
 type subject struct {
 	name   string
 	decide func(ctx context.Context, client string, limits int) (bool, error)
+	cpu    func() float64 // seconds of a service between the client and the store; nil: there is none
 }
 
 func run(server *server, rounds int, length time.Duration) error {
@@ -90,7 +92,7 @@ func run(server *server, rounds int, length time.Duration) error {
 		return err
 	}
 	subjects := []subject{
-		{"redislimit", asking.decide},
+		{"redislimit", asking.decide, nil},
 		{"redis_rate v10", func(ctx context.Context, client string, limits int) (bool, error) {
 			for i := range limits {
 				got, err := rate.Allow(ctx, client+suffixes[i], redis_rate.PerMinute(allowed))
@@ -99,7 +101,7 @@ func run(server *server, rounds int, length time.Duration) error {
 				}
 			}
 			return true, nil
-		}},
+		}, nil},
 		{"throttled v2", func(ctx context.Context, client string, limits int) (bool, error) {
 			for i := range limits {
 				limited, _, err := throttles.RateLimitCtx(ctx, client+suffixes[i], 1)
@@ -108,7 +110,28 @@ func run(server *server, rounds int, length time.Duration) error {
 				}
 			}
 			return true, nil
-		}},
+		}, nil},
+	}
+	dir, err := os.MkdirTemp("", "fairshare-store")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	ratelimit, asRatelimit, err := startRatelimit(dir, server)
+	if err != nil {
+		return err
+	}
+	defer ratelimit.stop()
+	gubernator, asGubernator, err := startGubernator(dir)
+	if err != nil {
+		return err
+	}
+	defer gubernator.stop()
+	for _, s := range []subject{asRatelimit, asGubernator} {
+		if err := awaitService(&s); err != nil {
+			return err
+		}
+		subjects = append(subjects, s)
 	}
 	for _, limits := range []int{1, 3} {
 		fmt.Printf("\n%d at once, %d clients, limits of a client: %d, every decision asks the store:\n\n", atOnce,
@@ -157,7 +180,11 @@ func measure(server *server, s *subject, limits int, length time.Duration) (resu
 	var count atomic.Int64
 	var failed atomic.Pointer[error]
 	times := make([][]time.Duration, atOnce)
-	before, own := server.cpu(), ownCPU()
+	service := func() float64 { return 0 }
+	if s.cpu != nil {
+		service = s.cpu
+	}
+	before, own := server.cpu()+service(), ownCPU()
 	end := time.Now().Add(length)
 	var wg sync.WaitGroup
 	for g := range atOnce {
@@ -184,7 +211,7 @@ func measure(server *server, s *subject, limits int, length time.Duration) (resu
 	n := float64(count.Load())
 	all := slices.Concat(times...)
 	slices.Sort(all)
-	return result{n / length.Seconds(), all[len(all)/2], all[len(all)*99/100], (server.cpu() - before) / n,
+	return result{n / length.Seconds(), all[len(all)/2], all[len(all)*99/100], (server.cpu() + service() - before) / n,
 		(ownCPU() - own) / n}, nil
 }
 
