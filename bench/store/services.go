@@ -189,8 +189,9 @@ func startRatelimit(dir string, store *server) (*service, subject, error) {
 	if err := os.WriteFile(filepath.Join(dir, "ratelimit", "config", "bench.yaml"), []byte(config), 0o600); err != nil {
 		return nil, subject{}, err
 	}
-	s, err := startService(dir, ratelimitProgram, "127.0.0.1:"+ports[0], "GRPC_HOST=127.0.0.1", "GRPC_PORT="+ports[0], "HOST=127.0.0.1",
-		"PORT="+ports[1], "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+ports[2], "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+store.addr,
+	s, err := startService(dir, ratelimitProgram, "127.0.0.1:"+ports[0], "GRPC_HOST=127.0.0.1",
+		"GRPC_PORT="+ports[0], "HOST=127.0.0.1", "PORT="+ports[1], "DEBUG_HOST=127.0.0.1",
+		"DEBUG_PORT="+ports[2], "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+store.addr,
 		"REDIS_POOL_SIZE="+strconv.Itoa(atOnce), "USE_STATSD=false", "LOG_LEVEL=error", "RUNTIME_ROOT="+dir,
 		"RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false")
 	if err != nil {
