@@ -39,6 +39,7 @@ const (
 
 const (
 	peersMost     = 256   // members that a member listens to
+	absentMost    = 16    // members without a lease that a member remembers
 	heavyMost     = 256   // nodes in a report, with a few members
 	heavyAll      = 2048  // nodes in all reports together
 	heavyFor      = 2e9   // ns since its last charge for which a node is reported
@@ -168,11 +169,12 @@ type group struct {
 	lasts   int              // members in the last lease
 	id      string
 	since   int64
-	peers   map[string]*peer
-	order   []*peer // those of the last lease
-	demand  demands // of this member
-	at      int64   // when demand was last computed
-	sampled int64   // when a request last finished; -1: none has
+	peers   map[string]*peer // those of the last lease, and some that were there before
+	order   []*peer          // those of the last lease
+	demand  demands          // of this member
+	at      int64            // when demand was last computed
+	sampled int64            // when a request last finished; -1: none has
+	waited  bool             // requests waited at the last report
 
 	spread map[uint64]int // how many other members serve a node below a class now
 
@@ -189,6 +191,7 @@ type peer struct {
 	message
 	id      string
 	since   int64
+	seen    int64 // when it last had a lease
 	applied map[uint64]applied
 }
 
@@ -336,7 +339,7 @@ func (g *group) merge(s *scheduler, l *Lease) {
 		if p == nil {
 			p = &peer{id: from.ID, applied: map[uint64]applied{}}
 		}
-		p.since = from.Since
+		p.since, p.seen = from.Since, s.now
 		was := p.message
 		if !p.parse(from.Data) {
 			p.message = message{}
@@ -350,7 +353,7 @@ func (g *group) merge(s *scheduler, l *Lease) {
 		g.apply(s, p)
 	}
 	g.pass(s, &passed)
-	clear(g.peers)
+	g.keepAbsent(s.now)
 	g.spread = map[uint64]int{}
 	for _, p := range g.order {
 		g.peers[p.id] = p
@@ -364,6 +367,21 @@ func (g *group) merge(s *scheduler, l *Lease) {
 	g.elect(s.now)
 	g.divide(s)
 	g.mine = min(max(l.Slots, 1), g.wants) // fewer at once, more with the next lease
+}
+
+// keepAbsent remembers some members without a lease for a while. After an outage of the store, not all
+// members come back at the same moment, and what they have reported before must not be charged again.
+func (g *group) keepAbsent(now int64) {
+	absent := 0
+	for id, p := range g.peers {
+		if p.seen == now {
+			continue
+		}
+		p.message = message{} // its next report is like a first one, except for what is applied
+		if absent++; now-p.seen > appliedFor || absent > absentMost {
+			delete(g.peers, id)
+		}
+	}
 }
 
 // pass has the virtual time of classes go on as at other members where nothing waits here. Otherwise
@@ -385,17 +403,15 @@ func compareMembers(since int64, id string, since2 int64, id2 string) int {
 }
 
 // elect determines the member that finds the capacity: the oldest of those with requests that
-// finished recently, or else the oldest. All members take the same one.
+// finished recently. If none has any, it is the oldest of those where requests wait, which notices
+// that the upstream has stopped, or else the oldest. All members take the same one.
 func (g *group) elect(now int64) {
 	var leader *peer // nil: this member
-	leads := g.samples(now)
-	for _, p := range g.order {
-		if leader == nil {
-			if p.samples && !leads || p.samples == leads && compareMembers(p.since, p.id, g.since, g.id) < 0 {
-				leader = p
-			}
-		} else if p.samples && !leader.samples {
-			leader = p
+	best := activity(g.samples(now), g.waited)
+	for _, p := range g.order { // the oldest first
+		is := activity(p.samples, p.waiting > 0)
+		if is > best || leader == nil && is == best && compareMembers(p.since, p.id, g.since, g.id) < 0 {
+			leader, best = p, is
 		}
 	}
 	if _, ok := g.of.(fixed); ok {
@@ -408,6 +424,17 @@ func (g *group) elect(now int64) {
 	if g.lead(leader == nil); g.leads {
 		g.total = g.of.Slots()
 	}
+}
+
+// activity is larger for members that can say more about the upstream.
+func activity(samples, waits bool) int {
+	switch {
+	case samples:
+		return 2
+	case waits:
+		return 1
+	}
+	return 0
 }
 
 // samples reports whether requests finished recently.
@@ -425,7 +452,7 @@ func (g *group) report(s *scheduler) Report {
 		m.virtual[i] = s.classes[i].virtual - g.added[i]
 	}
 	m.heavy = g.heaviest(s)
-	g.reported = g.total
+	g.reported, g.waited = g.total, s.waiting > 0
 	return Report{Capacity: g.total, InUse: s.inside, Has: g.mine, Wants: g.wants, Data: m.append(nil)}
 }
 

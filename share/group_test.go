@@ -711,3 +711,88 @@ func TestMembersFindOneCapacity(t *testing.T) {
 		}
 	}
 }
+
+// Without finished requests, a member where requests wait is asked about the upstream, even if an idle
+// one is older: only the first can notice that the upstream has stopped.
+func TestMemberWithWaitingRequestsLeads(t *testing.T) {
+	t.Parallel()
+	member := func(id string, samples bool, waiting int) Peer {
+		m := message{capacity: 8, samples: samples, waiting: waiting}
+		return Peer{ID: id, Since: int64(id[0]), Data: m.append(nil)}
+	}
+	for _, tt := range []struct {
+		name          string
+		waited        bool // at this member, "m"
+		sampled       int64
+		older, newer  Peer
+		leads         bool
+		leadsAlsoElse bool // if this member is the older one
+	}{
+		{"all idle", false, -1, member("a", false, 0), member("z", false, 0), false, true},
+		{"requests wait here", true, -1, member("a", false, 0), member("z", false, 0), true, true},
+		{"requests wait at all", true, -1, member("a", false, 3), member("z", false, 3), false, true},
+		{"requests wait at the newer one", false, -1, member("a", false, 0), member("z", false, 3), false, false},
+		{"waiting here, ending at the newer one", true, -1, member("a", false, 0), member("z", true, 0), false, false},
+		{"ending here, waiting at the older one", false, 9e9, member("a", false, 3), member("z", false, 0), true, true},
+	} {
+		for _, older := range []bool{true, false} {
+			s := newScheduler()
+			s.now = 10e9
+			s.group = newGroup(capacity.New(capacity.Options{}))
+			s.group.sampled, s.group.waited = tt.sampled, tt.waited
+			peers, want := []Peer{tt.newer}, tt.leadsAlsoElse
+			if older {
+				peers, want = []Peer{tt.older, tt.newer}, tt.leads
+			}
+			s.group.merge(s, &Lease{ID: "m", Slots: 4, Since: 'm', Peers: peers})
+			if s.group.leads != want {
+				t.Errorf("%s, with an older one: %v: leads %v", tt.name, older, s.group.leads)
+			}
+		}
+	}
+}
+
+// A member whose lease ended for some seconds reports what it had reported before. That is not charged
+// again; what it adds is.
+func TestReturningMemberIsNotChargedTwice(t *testing.T) {
+	t.Parallel()
+	s := newScheduler()
+	s.group = newGroup(fixed(8))
+	s.set(8, 10, false, 0)
+	const key = 77
+	lease := func(at int64, used float64) float64 {
+		s.now = at
+		l := Lease{ID: "a", Slots: 4, Since: 1}
+		if used > 0 {
+			m := message{capacity: 8, heavy: []heavyNode{{key: key, used: used, weight: 1, parent: topOf}}}
+			l.Peers = []Peer{{ID: "b", Since: 2, Data: m.append(nil)}}
+		}
+		s.group.merge(s, &l)
+		if n := s.nodes[key]; n != nil {
+			return n.tag
+		}
+		return 0
+	}
+	first := lease(1e9, 4e9)
+	lease(3e9, 0) // b has no lease
+	lease(4e9, 0)
+	again := lease(5e9, faded(4e9, 4e9))
+	if cost := again - first; cost > 1e6 {
+		t.Errorf("%.0f ns were charged again, after %.0f", cost, first)
+	}
+	if cost := lease(6e9, faded(4e9, 5e9)+2e9) - again; cost < 1.9e9 || cost > 2.1e9 {
+		t.Errorf("%.0f of 2e9 ns were charged", cost)
+	}
+	for i := range int64(100) { // others come and go
+		s.now = 7e9 + i
+		s.group.merge(s, &Lease{ID: "a", Slots: 4, Since: 1, Peers: []Peer{{ID: fmt.Sprint(i), Since: 3}}})
+	}
+	if n := len(s.group.peers); n > 1+absentMost {
+		t.Errorf("%d members are remembered", n)
+	}
+	s.now = 400e9
+	s.group.merge(s, &Lease{ID: "a", Slots: 8, Since: 1})
+	if n := len(s.group.peers); n > 0 {
+		t.Errorf("%d members are still remembered", n)
+	}
+}
