@@ -47,6 +47,7 @@ const (
 	appliedMost   = 2048  // nodes remembered for each member
 	appliedFor    = 300e9 // ns since a node was last in a member's report
 	firstMost     = 1e9   // ns for each slot: bound of what a node's first report charges
+	laterMost     = 120e9 // ns for each slot: the same for a later report, which may contain long requests
 	refundMost    = 0.1   // of what was charged before: bound of a refund, since a restart is none
 	demandFades   = 0.75  // in LeaseEvery
 	leastPart     = 1. / 16
@@ -347,7 +348,7 @@ func (g *group) merge(s *scheduler, l *Lease) {
 		g.order = append(g.order, p)
 		for c := range passed {
 			if was.capacity > 0 { // not the first report
-				passed[c] = max(passed[c], p.virtual[c]-was.virtual[c])
+				passed[c] = max(passed[c], min(p.virtual[c]-was.virtual[c], laterMost*float64(max(g.total, 1))))
 			}
 		}
 		g.apply(s, p)
@@ -722,7 +723,7 @@ func (g *group) apply(s *scheduler, p *peer) {
 		cost := min(h.used, firstMost*float64(max(g.total, 1)))
 		if known {
 			before := faded(last.used, s.now-last.at)
-			cost = max(h.used-before, -refundMost*before)
+			cost = min(max(h.used-before, -refundMost*before), laterMost*float64(max(g.total, 1)))
 		}
 		if n.resting { // its place depends on its lag
 			s.idle.remove(n)

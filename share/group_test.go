@@ -752,6 +752,32 @@ func TestMemberWithWaitingRequestsLeads(t *testing.T) {
 	}
 }
 
+// A store whose data somebody changes cannot put a client in debt for long, nor forgive all debts at once.
+func TestReportsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newScheduler()
+	s.group = newGroup(fixed(8))
+	s.set(8, 10, false, 0)
+	const key, most = 77, laterMost * 8
+	tag, virtual := 0.0, s.classes[0].virtual
+	for i := range 3 {
+		s.now = int64(i+1) * 1e9
+		m := message{capacity: 8, heavy: []heavyNode{{key: key, used: float64(i) * 1e17, weight: 1, parent: topOf}}}
+		m.virtual[0] = float64(i+1) * 1e19
+		s.group.merge(s, &Lease{ID: "a", Slots: 4, Since: 1, Peers: []Peer{{ID: "b", Since: 2, Data: m.append(nil)}}})
+		if n := s.nodes[key]; n.tag-tag > most*1.001+1 {
+			t.Errorf("report %d charged %.3g ns, at most %.3g are possible", i, n.tag-tag, float64(most))
+		} else {
+			tag = n.tag
+		}
+		if v := s.classes[0].virtual; v-virtual > most*1.001 {
+			t.Errorf("report %d moved the virtual time by %.3g ns", i, v-virtual)
+		} else {
+			virtual = v
+		}
+	}
+}
+
 // A member whose lease ended for some seconds reports what it had reported before. That is not charged
 // again; what it adds is.
 func TestReturningMemberIsNotChargedTwice(t *testing.T) {
