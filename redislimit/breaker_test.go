@@ -19,6 +19,7 @@ func TestBreaker(t *testing.T) {
 		{"a store that hangs", []int64{0, 0, 25, 25, 50, 75, 100}, 0, true},
 		{"four misses", []int64{0, 100, 200, 300}, 0, false},
 		{"a slow store: one in four", []int64{0, 50, 100, 150, 200}, 3, true},
+		{"a stall each second, little traffic", []int64{0, 0, 0, 0, 0, 1000, 1000, 1000, 1000, 1000}, 3, true},
 		{"a stall each second, all is well between", []int64{0, 0, 0, 0, 0, 1000, 1000, 1000, 1000, 1000}, 20, false},
 	} {
 		var b breaker

@@ -38,7 +38,8 @@ const (
 )
 
 const (
-	peersMost     = 256   // members that a member listens to
+	peersMost     = 256 // members that a member listens to
+	capacityMost  = 1 << 16
 	absentMost    = 16    // members without a lease that a member remembers
 	heavyMost     = 256   // nodes in a report, with a few members
 	heavyAll      = 2048  // nodes in all reports together
@@ -420,7 +421,7 @@ func (g *group) elect(now int64) {
 		return
 	}
 	if leader != nil && leader.capacity > 0 {
-		g.total = leader.capacity
+		g.total = min(leader.capacity, capacityMost)
 	}
 	if g.lead(leader == nil); g.leads {
 		g.total = g.of.Slots()
