@@ -7,9 +7,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -172,4 +174,113 @@ func TestGroupSurvivesFaults(t *testing.T) {
 func (g *group) awaitText(member int, want string) {
 	g.t.Helper()
 	g.await(member, func(text string) bool { return strings.Contains(text, want) }, want)
+}
+
+// Two members with another policy: a rule that both have counts together, each with its own amount. The
+// command members says that the policies differ, until the second has loaded the first's.
+func TestGroupOfTwoPolicies(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, 1)
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.reached.Add(1) }))
+	defer site.Close()
+	policy := fmt.Sprintf(groupPolicy, g.store.URL())
+	other := strings.Replace(policy, "requests: 30", "requests: 40", 1) +
+		"  - {name: mine, match: {path: /mine}, limit: {requests: 5, per: 1h}}\n"
+	file := writeFile(t, "other.yaml", other)
+	admin := fmt.Sprintf("unix:%s/other", t.TempDir())
+	g.members = append(g.members, startServing(t, "-c", file, "--upstream", site.URL, "--admin", admin))
+	g.admins = append(g.admins, admin)
+	g.awaitMembers(0, 2)
+	g.awaitText(0, "different policies")
+	if a, b := g.request(0, "203.0.113.7", 25), g.request(1, "203.0.113.7", 25); a != 25 || b != 15 {
+		t.Errorf("%d of 30 passed, then %d: 40 together is what the second admits", a, b)
+	}
+	if passed := g.request(0, "203.0.113.7", 5); passed != 0 {
+		t.Errorf("%d passed after 40, of 30", passed)
+	}
+	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.members[1].Process.Signal(syscall.SIGHUP); err != nil { // it loads the file
+		t.Fatal(err)
+	}
+	g.await(0, func(text string) bool { return !strings.Contains(text, "different policies") }, "one policy")
+	if passed := g.request(1, "203.0.113.7", 5); passed != 0 {
+		t.Errorf("%d passed after the reload", passed)
+	}
+}
+
+// A member of a busy group is killed: its slots come back, and no request waits for it.
+func TestMemberOfABusyGroupIsKilled(t *testing.T) {
+	t.Parallel()
+	store := redistest.Start(t)
+	var inside, most atomic.Int64
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		most.Store(max(most.Load(), inside.Add(1)))
+		defer inside.Add(-1)
+		time.Sleep(20 * time.Millisecond) // the work of the site
+	}))
+	defer site.Close()
+	g := &group{t: t, store: store}
+	for i := range 3 {
+		admin := fmt.Sprintf("unix:%s/admin%d", t.TempDir(), i)
+		g.members = append(g.members, startServing(t, "-c", writeFile(t, "site.yaml", fmt.Sprintf(`
+store: {url: %q, name: shop}
+clients: {trusted_proxies: loopback}
+share: {capacity: 6}
+rules:
+  - {name: ceiling, limit: {requests: 100000, per: 1h}}
+`, store.URL())), "--upstream", site.URL, "--admin", admin))
+		g.admins = append(g.admins, admin)
+	}
+	g.awaitMembers(0, 3)
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
+	get := func(member, from int) (int, error) {
+		req, err := http.NewRequest("GET", "http://"+g.members[member].addr+"/", nil)
+		if err != nil {
+			return 0, err
+		}
+		req.Header.Set("X-Forwarded-For", fmt.Sprintf("203.0.%d.7", from))
+		resp, err := client.Do(req)
+		if err != nil {
+			return 0, err
+		}
+		io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode, resp.Body.Close()
+	}
+	var all sync.WaitGroup
+	var passed, odd [3]atomic.Int64
+	killed := make(chan struct{})
+	const callers, requests = 8, 40
+	for i := range 3 * callers {
+		all.Go(func() {
+			for n := range requests {
+				if i%3 == 0 && n == requests/2 { // the member is killed, and its callers end
+					<-killed
+					return
+				}
+				if status, err := get(i%3, i); err == nil && status == 200 {
+					passed[i%3].Add(1)
+				} else if i%3 != 0 {
+					odd[i%3].Add(1)
+					t.Errorf("member %d: %d, %v", i%3, status, err)
+				}
+			}
+		})
+	}
+	for passed[0].Load() < callers*requests/4 && odd[1].Load()+odd[2].Load() == 0 {
+		time.Sleep(10 * time.Millisecond) // real processes
+	}
+	g.members[0].Process.Kill()
+	close(killed)
+	all.Wait()
+	for member := 1; member < 3; member++ {
+		if n := passed[member].Load(); n != callers*requests {
+			t.Errorf("member %d: %d of %d requests passed", member, n, callers*requests)
+		}
+	}
+	if most.Load() > 6+2 { // those of the killed member may end late
+		t.Errorf("%d requests were at the site at once, of 6", most.Load())
+	}
+	g.awaitMembers(1, 2)
 }
