@@ -752,7 +752,8 @@ func TestMemberWithWaitingRequestsLeads(t *testing.T) {
 	}
 }
 
-// A store whose data somebody changes cannot put a client in debt for long, nor forgive all debts at once.
+// One report from a store whose data somebody changes charges a client at most laterMost for each slot, and
+// moves the virtual time by as much at most.
 func TestReportsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newScheduler()
