@@ -19,9 +19,9 @@ type breaker struct {
 	floors atomic.Int64 // monotonic ns until which what members remember is merged by maximum
 
 	mu     sync.Mutex
-	recent uint32                 // the last questions, a bit each: missed
-	at     [recentQuestions]int64 // monotonic ns when they were missed, the last one first
-	good   int                    // probes since the breaker opened
+	recent uint32 // the last questions, a bit each: missed
+	since  int64  // monotonic ns of the first miss since recent was 0
+	good   int    // probes since the breaker opened
 	reason string
 }
 
@@ -40,9 +40,11 @@ const (
 func (b *breaker) missed(mono int64) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.note(1, mono)
-	first := b.at[bits.Len32(b.recent)-1] // of those that are among the last questions
-	if bits.OnesCount32(b.recent) < mostMissed || mono-first < stallTime || b.open.Load() {
+	if b.recent == 0 {
+		b.since = mono
+	}
+	b.note(1)
+	if bits.OnesCount32(b.recent) < mostMissed || mono-b.since < stallTime || b.open.Load() {
 		return false
 	}
 	b.trip("it answers too slowly")
@@ -52,15 +54,11 @@ func (b *breaker) missed(mono int64) (opened bool) {
 // succeeded notes an answer.
 func (b *breaker) succeeded() {
 	b.mu.Lock()
-	b.note(0, 0)
+	b.note(0)
 	b.mu.Unlock()
 }
 
-func (b *breaker) note(missed uint32, mono int64) {
-	b.recent = (b.recent<<1 | missed) & (1<<recentQuestions - 1)
-	copy(b.at[1:], b.at[:])
-	b.at[0] = mono
-}
+func (b *breaker) note(missed uint32) { b.recent = (b.recent<<1 | missed) & (1<<recentQuestions - 1) }
 
 func (b *breaker) trip(reason string) {
 	b.good, b.reason, b.recent = 0, reason, 0

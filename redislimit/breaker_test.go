@@ -36,6 +36,21 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
+// However many questions are missed each second, the breaker opens.
+func TestBreakerOpensUnderLoad(t *testing.T) {
+	t.Parallel()
+	for _, each := range []time.Duration{5 * time.Millisecond, time.Millisecond, 50 * time.Microsecond} {
+		var b breaker
+		at := time.Duration(0)
+		for !b.missed(int64(at)) && at < time.Second {
+			at += each
+		}
+		if at < 100*time.Millisecond || at > 110*time.Millisecond {
+			t.Errorf("a miss each %v: it opens after %v", each, at)
+		}
+	}
+}
+
 // What was missed long ago and answered since does not count for a stall of today.
 func TestBreakerForgets(t *testing.T) {
 	t.Parallel()
