@@ -486,3 +486,30 @@ func TestBuiltInPolicyLetsPeopleStoreTheirFiles(t *testing.T) {
 		}
 	}
 }
+
+// What people and their programs do, and what only resembles a scanner.
+func TestBuiltInPolicyLeavesFormsDownloadsAndFeedsAlone(t *testing.T) {
+	for _, v := range []struct {
+		name, method, target, referer, agent string
+		status, times                        int
+	}{
+		{"a form that posts to its own page", "POST", "/admin.php", "https://example.org/admin.php", firefox, 302, 20},
+		{"a download", "GET", "/immich/releases/download/v1/example.env", "", "curl/8", 200, 1},
+		{"a link preview", "GET", "/.env", "", "Mastodon/4.3 (http.rb/5.2; +https://social.example/)", 404, 1},
+		{"a feed of searches", "GET", "/search.rss?q=base64_decode", "", "Miniflux/2.2", 200, 3},
+	} {
+		s := newSite(t)
+		header := http.Header{}
+		if v.referer != "" {
+			header.Set("Referer", v.referer)
+		}
+		req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: v.method,
+			Host: "example.org", UserAgent: v.agent, Header: header}
+		for i := range v.times {
+			if got := s.request(req, v.target, v.status); got != fairshare.Allow {
+				t.Errorf("%s, time %d: %v by %q", v.name, i+1, got, s.rule)
+				break
+			}
+		}
+	}
+}
