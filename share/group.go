@@ -38,19 +38,19 @@ const (
 )
 
 const (
-	peersMost     = 256 // members that a member listens to
-	capacityMost  = 1 << 16
-	absentMost    = 16    // members without a lease that a member remembers
-	heavyMost     = 256   // nodes in a report, with a few members
-	heavyAll      = 2048  // nodes in all reports together
-	heavyFor      = 2e9   // ns since its last charge for which a node is reported
-	candidateMost = 1024  // nodes that may be among the heaviest of the next report
-	appliedMost   = 2048  // nodes remembered for each member
-	appliedFor    = 300e9 // ns since a node was last in a member's report
-	firstMost     = 1e9   // ns for each slot: bound of what a node's first report charges
-	laterMost     = 120e9 // ns for each slot: the same for a later report, which may contain long requests
-	refundMost    = 0.1   // of what was charged before: bound of a refund, since a restart is none
-	demandFades   = 0.75  // in LeaseEvery
+	peersMost     = 256     // members that a member listens to
+	capacityMost  = 1 << 16 // requests at once that a leader may report: the most of any policy
+	absentMost    = 16      // members without a lease that a member remembers
+	heavyMost     = 256     // nodes in a report, with a few members
+	heavyAll      = 2048    // nodes in all reports together
+	heavyFor      = 2e9     // ns since its last charge for which a node is reported
+	candidateMost = 1024    // nodes that may be among the heaviest of the next report
+	appliedMost   = 2048    // nodes remembered for each member
+	appliedFor    = 300e9   // ns since a node was last in a member's report
+	firstMost     = 1e9     // ns for each slot: bound of what a node's first report charges
+	laterMost     = 120e9   // ns for each slot: the same for a later report, which may contain long requests
+	refundMost    = 0.1     // of what was charged before: bound of a refund, since a restart is none
+	demandFades   = 0.75    // in LeaseEvery
 	leastPart     = 1. / 16
 	leastNetworks = 1. / 64
 	samplesFor    = 5e9 // ns since the last request that finished, in which a member may lead

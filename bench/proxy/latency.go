@@ -20,17 +20,10 @@ const (
 // busy all the time. A request is due at its time, whether the ones before have been answered or not, and its
 // latency is counted from then on.
 func compareLatency(dir, site string, rivals []rival) error {
-	children := make([]*child, len(rivals))
-	for i, r := range rivals {
-		c, err := start(dir, site, r)
-		if err != nil {
-			return fmt.Errorf("%s: %w", r.name, err)
-		}
-		defer c.stop()
-		if err := load(c.addr, r, 4*r.requests()); err != nil { // to warm up
-			return fmt.Errorf("%s: %w", r.name, err)
-		}
-		children[i] = c
+	children, stop, err := startAll(dir, site, rivals)
+	defer stop()
+	if err != nil {
+		return err
 	}
 	const most = 60_000
 	began := time.Now()

@@ -250,17 +250,10 @@ func measureAll() error {
 }
 
 func compare(dir, site, title string, rivals []rival) error {
-	children := make([]*child, len(rivals))
-	for i, r := range rivals {
-		c, err := start(dir, site, r)
-		if err != nil {
-			return fmt.Errorf("%s: %w", r.name, err)
-		}
-		defer c.stop()
-		if err := load(c.addr, r, 2*r.requests()); err != nil { // to warm up
-			return fmt.Errorf("%s: %w", r.name, err)
-		}
-		children[i] = c
+	children, stop, err := startAll(dir, site, rivals)
+	defer stop()
+	if err != nil {
+		return err
 	}
 	total := make([]float64, len(rivals)) // including background work, also during turns of others
 	for i, c := range children {
@@ -301,6 +294,26 @@ type child struct {
 	pid  int
 	addr string
 	stop func()
+}
+
+// startAll starts all rivals and warms them up. stop ends those that were started, also after an error.
+func startAll(dir, site string, rivals []rival) (children []*child, stop func(), err error) {
+	stop = func() {
+		for _, c := range children {
+			c.stop()
+		}
+	}
+	for _, r := range rivals {
+		c, err := start(dir, site, r)
+		if err != nil {
+			return children, stop, fmt.Errorf("%s: %w", r.name, err)
+		}
+		children = append(children, c)
+		if err := load(c.addr, r, 2*r.requests()); err != nil {
+			return children, stop, fmt.Errorf("%s: %w", r.name, err)
+		}
+	}
+	return children, stop, nil
 }
 
 func start(dir, site string, r rival) (*child, error) {

@@ -133,6 +133,9 @@ func requiredFacts(r *fairshare.Rule, opts *Options) []requiredFact {
 		}
 		if m.Referer != nil {
 			header("Referer")
+			if slices.Contains(m.Referer, "own") != slices.Contains(m.Referer, "other") {
+				host() // tells them apart
+			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(m.Header)) {
 			header(name)
