@@ -176,7 +176,7 @@ type group struct {
 	demand  demands          // of this member
 	at      int64            // when demand was last computed
 	sampled int64            // when a request last finished; -1: none has
-	waited  bool             // requests waited at the last report
+	active  int              // the activity in the last report, as the others know it
 
 	spread map[uint64]int // how many other members serve a node below a class now
 
@@ -366,7 +366,7 @@ func (g *group) merge(s *scheduler, l *Lease) {
 		}
 	}
 	slices.SortFunc(g.order, func(a, b *peer) int { return compareMembers(a.since, a.id, b.since, b.id) })
-	g.elect(s.now)
+	g.elect()
 	g.divide(s)
 	g.mine = min(max(l.Slots, 1), g.wants) // fewer at once, more with the next lease
 }
@@ -407,9 +407,9 @@ func compareMembers(since int64, id string, since2 int64, id2 string) int {
 // elect determines the member that finds the capacity: the oldest of those with requests that
 // finished recently. If none has any, it is the oldest of those where requests wait, which notices
 // that the upstream has stopped, or else the oldest. All members take the same one.
-func (g *group) elect(now int64) {
+func (g *group) elect() {
 	var leader *peer // nil: this member
-	best := activity(g.samples(now), g.waited)
+	best := g.active
 	for _, p := range g.order { // the oldest first
 		is := activity(p.samples, p.waiting > 0)
 		if is > best || leader == nil && is == best && compareMembers(p.since, p.id, g.since, g.id) < 0 {
@@ -454,7 +454,7 @@ func (g *group) report(s *scheduler) Report {
 		m.virtual[i] = s.classes[i].virtual - g.added[i]
 	}
 	m.heavy = g.heaviest(s)
-	g.reported, g.waited = g.total, s.waiting > 0
+	g.reported, g.active = g.total, activity(m.samples, m.waiting > 0)
 	return Report{Capacity: g.total, InUse: s.inside, Has: g.mine, Wants: g.wants, Data: m.append(nil)}
 }
 

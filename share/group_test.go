@@ -739,7 +739,8 @@ func TestMemberWithWaitingRequestsLeads(t *testing.T) {
 			s := newScheduler()
 			s.now = 10e9
 			s.group = newGroup(capacity.New(capacity.Options{}))
-			s.group.sampled, s.group.waited = tt.sampled, tt.waited
+			s.group.sampled = tt.sampled
+			s.group.active = activity(s.group.samples(s.now), tt.waited)
 			peers, want := []Peer{tt.newer}, tt.leadsAlsoElse
 			if older {
 				peers, want = []Peer{tt.older, tt.newer}, tt.leads
