@@ -293,8 +293,13 @@ func checkpointOnce(r *Registry) (pages int64, all bool, err error) {
 		return 0, false, err
 	}
 	defer l.close()
-	for pages = -1; pages < 0 && err == nil; { // the registry's own checkpoint may be running
-		pages, all, err = checkpoint(ctx, l)
+	// The registry's own checkpoint or a finished reading may be in the way for a
+	// moment. A listing would be until it ends, and so would all of these.
+	for range 100 {
+		if pages, all, err = checkpoint(ctx, l); err != nil || all {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 	return pages, all, err
 }
