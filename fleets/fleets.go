@@ -46,7 +46,8 @@ type Finder struct {
 	clients  []client // nil before the first request
 	heads    []head
 	slots    []slot
-	base     time.Time // times are seconds since base
+	touched  [2]slotSet // in the present period and in the one before; all other slots have no counts
+	base     time.Time  // times are seconds since base
 	latest   uint32
 	judgedAt uint32
 	periodAt uint32

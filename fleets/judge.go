@@ -120,16 +120,15 @@ func (f *Finder) judge(now uint32) {
 	idle := now - f.judgedAt
 	f.judgedAt = now
 	var all contrast
-	for i := range f.heads {
-		if h := &f.heads[i]; h.view == byAgent && h.hash != 0 {
-			n, k := f.slots[i].settled()
+	for h, s := range f.counting {
+		if h.view == byAgent && h.hash != 0 {
+			n, k := s.settled()
 			all.add(n, k, 1)
 		}
 	}
 	foundOne := false
 	for v := byAgent; v < views && !foundOne; v++ { // the narrowest signatures first
-		for i := range f.heads {
-			h, s := &f.heads[i], &f.slots[i]
+		for h, s := range f.counting {
 			if h.view != v || h.hash == 0 {
 				continue
 			}
@@ -156,16 +155,12 @@ func (f *Finder) judge(now uint32) {
 			}
 		}
 	}
-	if foundOne {
-		// Wider signatures have counted the clients of the fleet, too.
-		for i := range f.heads {
-			if s := &f.slots[i]; f.heads[i].view != byAgent && s.fleet == nil {
-				s.periods, s.fresh = [2]period{}, [freshTicks]visits{}
-			}
+	for h, s := range f.counting {
+		if foundOne && h.view != byAgent && s.fleet == nil {
+			// Wider signatures have counted the clients of the fleet, too.
+			s.periods, s.fresh = [2]period{}, [freshTicks]visits{}
 		}
-	}
-	for i := range f.slots {
-		f.slots[i].age(idle >= judgeEvery*freshTicks)
+		s.age(idle >= judgeEvery*freshTicks)
 	}
 	if now-f.periodAt >= periodLength {
 		f.turn(now)
@@ -196,12 +191,16 @@ func (f *Finder) turn(now uint32) {
 	all := now-f.periodAt >= 2*periodLength
 	f.periodAt = now
 	f.habit.turn()
-	for i := range f.slots {
-		s := &f.slots[i]
+	for _, s := range f.counting {
 		s.periods[1], s.periods[0] = s.periods[0], period{}
 		if all {
 			s.periods[1] = period{}
 		}
+	}
+	// What is in neither set has no counts: a period is longer than an entry is fresh, and than a
+	// fleet lasts without requests.
+	f.touched[1], f.touched[0] = f.touched[0], slotSet{}
+	for i := range f.heads {
 		f.heads[i].weight /= 2
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"testing"
 	"time"
 
@@ -193,5 +194,58 @@ func (m *model) turn(second int) {
 	if second-m.periods[len(m.periods)-1] >= periodLength {
 		m.periods = append(m.periods, second)
 		m.clients, m.fetched = append(m.clients, 0), append(m.fetched, 0)
+	}
+}
+
+// A Finder that looks at all its slots finds and counts the same as one that looks at those with counts.
+func TestFinderSkipsOnlySlotsWithoutCounts(t *testing.T) {
+	members := 0
+	for seed := range uint64(8) {
+		random := rand.New(rand.NewPCG(seed, 11))
+		f := New(Options{})
+		all := &Finder{client: f.client, seed: f.seed}
+		now, owners := start, uint32(1+seed%3)
+		for step := range 30_000 {
+			client, agent := random.IntN(600), "Mozilla/5.0 (X) Firefox/133.0" // which never fetches assets
+			if client%4 > 0 {
+				agent = fmt.Sprintf("Mozilla/5.0 (X%d) Firefox/133.0", client%8+random.IntN(1+step/10)*random.IntN(2))
+			}
+			req := fairshare.Request{Time: now, Addr: anywhere(client), Method: "GET",
+				Path: fmt.Sprintf("/%d", random.IntN(9)), UserAgent: agent,
+				Owner: fairshare.Owner{ASN: random.Uint32N(owners)}}
+			if client%4 > 0 && random.IntN(2) == 0 {
+				req.Path = "/a.css"
+			}
+			answer := Answer{Addr: req.Addr, Method: "GET", Path: req.Path, Status: 200}
+			for i := range all.touched[0] {
+				all.touched[0][i] = 1<<64 - 1
+			}
+			got, want := req, req
+			f.Arrived(&got)
+			all.Arrived(&want)
+			if got.Fleet != want.Fleet || got.FleetNew != want.FleetNew {
+				t.Fatalf("seed %d, step %d: fleet %q, want %q", seed, step, got.Fleet, want.Fleet)
+			}
+			if got.Fleet != "" {
+				members++
+			}
+			f.Answered(&answer, now)
+			all.Answered(&answer, now)
+			switch n := random.IntN(1000); {
+			case n < 900:
+				now = now.Add(time.Duration(random.IntN(200)) * time.Millisecond)
+			case n < 995:
+				now = now.Add(time.Duration(random.IntN(9)) * time.Second)
+			case n == 999:
+				now = now.Add(time.Duration(random.IntN(3000)) * time.Second)
+			}
+		}
+		if !reflect.DeepEqual(f.Fleets(now), all.Fleets(now)) || !reflect.DeepEqual(f.heads, all.heads) ||
+			!reflect.DeepEqual(f.slots, all.slots) || f.habit != all.habit {
+			t.Errorf("seed %d: the counts differ", seed)
+		}
+	}
+	if members == 0 {
+		t.Error("no run had a fleet")
 	}
 }

@@ -3,6 +3,7 @@ package fleets
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"math/bits"
 
 	"fairshare"
 )
@@ -99,12 +100,31 @@ func (v *vote[T]) add(value T) {
 // share returns the least share of the votes that the value has.
 func (v *vote[T]) share() float64 { return float64(v.lead) / float64(max(v.votes, 1)) }
 
-// slot returns the slot of a ref; nil if it has another signature now.
+// A slotSet is a set of slots. Most sites have few signatures at a time, and a slot is large: those
+// without counts are not looked at.
+type slotSet [slots / 64]uint64
+
+func (s *slotSet) add(i int) { s[i/64] |= 1 << (i % 64) }
+
+// counting yields each slot that may have counts, in order.
+func (f *Finder) counting(yield func(*head, *slot) bool) {
+	for word := range f.touched[0] {
+		for set := f.touched[0][word] | f.touched[1][word]; set != 0; set &= set - 1 {
+			i := word*64 + bits.TrailingZeros64(set)
+			if !yield(&f.heads[i], &f.slots[i]) {
+				return
+			}
+		}
+	}
+}
+
+// slot returns the slot of a ref, to count in it; nil if it has another signature now.
 func (f *Finder) slot(r ref) *slot {
 	if r == 0 {
 		return nil
 	}
-	if i := r >> generationBits; f.heads[i].generation == uint8(r&generationMask) {
+	if i := int(r >> generationBits); f.heads[i].generation == uint8(r&generationMask) {
+		f.touched[0].add(i)
 		return &f.slots[i]
 	}
 	return nil
