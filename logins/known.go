@@ -128,20 +128,49 @@ var loginQueries = []string{
 	"controller=authentication", "controller=adminlogin", // PrestaShop
 	"route=account/login", "route=common/login", // OpenCart
 	"_action=login", "_task=login", // Roundcube
+	"?login/login",
 }
+
+// A loginQuery is one of loginQueries. It is looked for at its mark, a byte that is rare in queries.
+type loginQuery struct {
+	text  string
+	mark  int  // the place of the mark
+	after byte // behind the mark
+}
+
+// loginQueriesAt has loginQueries by their marks.
+var loginQueriesAt = func() (t [256][]loginQuery) {
+	for _, text := range loginQueries {
+		i := strings.IndexAny(text, ":=?")
+		t[text[i]] = append(t[text[i]], loginQuery{text, i, text[i+1]})
+	}
+	return t
+}()
 
 // isLoginQuery reports whether a query means the login of a usual application.
 func isLoginQuery(query string) bool {
 	if query == "" || len(query) > 4096 {
 		return false
 	}
-	query = strings.ReplaceAll(strings.ReplaceAll(query, "%2F", "/"), "%3A", ":")
-	for _, part := range loginQueries {
-		if containsFold(query, part) {
-			return true
+	if strings.IndexByte(query, '%') >= 0 {
+		query = strings.ReplaceAll(strings.ReplaceAll(query, "%2F", "/"), "%3A", ":")
+	}
+	if hasFoldedPrefix(query, "login/login") {
+		return true
+	}
+	for i := 0; i+1 < len(query); i++ {
+		for _, part := range loginQueriesAt[query[i]] {
+			if query[i+1]|0x20 == part.after && part.mark <= i && hasFoldedPrefix(query[i-part.mark:], part.text) {
+				return true
+			}
 		}
 	}
-	return containsFold("?"+query, "?login/login")
+	return false
+}
+
+// hasFoldedPrefix reports whether s begins with a text in lower case.
+func hasFoldedPrefix(s, lower string) bool {
+	return len(s) >= len(lower) && strings.EqualFold(s[:len(lower)], lower)
 }
 
 // canonical appends a path in lower case, as scripts see it: without path information

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -333,6 +334,32 @@ func FuzzRecognize(f *testing.F) {
 			a.Answered(&Answer{Time: begin, Status: 302, Live: true, Location: target, SetCookie: []string{target}})
 		}
 		resetOf(&req, []byte(req.Path))
+	})
+}
+
+// isLoginQuery is the same as a search for each of its texts at each place.
+func FuzzLoginQuery(f *testing.F) {
+	for _, query := range loginQueries {
+		f.Add(query)
+		f.Add("a=b&" + strings.ToUpper(query) + "&c=d")
+		f.Add(query[:len(query)-1])
+		f.Add(query[1:])
+	}
+	f.Add("title=Special%3AUserLogin")
+	f.Add("route=account%2Flogin")
+	f.Add("login/Login")
+	f.Add("tas\u212a=user.login")
+	f.Fuzz(func(t *testing.T, query string) {
+		if len(query) > 4096 {
+			return
+		}
+		plain := "?" + strings.ReplaceAll(strings.ReplaceAll(query, "%2F", "/"), "%3A", ":")
+		want := slices.ContainsFunc(loginQueries, func(text string) bool {
+			return containsFold(plain, text) && query != ""
+		})
+		if got := isLoginQuery(query); got != want {
+			t.Errorf("isLoginQuery(%q) = %v, want %v", query, got, want)
+		}
 	})
 }
 
