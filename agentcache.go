@@ -2,6 +2,8 @@ package fairshare
 
 import (
 	"hash/maphash"
+	"reflect"
+	"slices"
 	"sync/atomic"
 )
 
@@ -40,16 +42,22 @@ func (c *agentCache) put(hash, holds uint64) {
 	p.mixed.Store(hash ^ (holds+1)*agentMix)
 }
 
-// numberAgents gives each user agent condition of the guard its bit.
+// numberAgents gives each user agent condition of the guard its bit, equal ones the same.
 func (g *Guard) numberAgents(m matcher) {
 	for i := range m {
 		c := &m[i]
 		switch {
 		case c.field == notField:
 			g.numberAgents(c.not)
-		case c.field == userAgentField && len(g.agents) < cachedConditions:
-			g.agents = append(g.agents, c)
-			c.bit = len(g.agents)
+		case c.field == userAgentField:
+			place := slices.IndexFunc(g.agents, func(known *condition) bool {
+				return reflect.DeepEqual(known.patterns, c.patterns)
+			})
+			if place < 0 && len(g.agents) < cachedConditions {
+				place = len(g.agents)
+				g.agents = append(g.agents, c)
+			}
+			c.bit = place + 1
 		}
 	}
 }

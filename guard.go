@@ -27,11 +27,10 @@ type Guard struct {
 	setOf      []int32   // the set of each site
 	indexWords int       // of the largest set's index
 
-	keyOf        []uint8  // by limit: limits with the same key have the same number, see decision.known
-	costly       []bool   // by limit: see Limit.costly
-	distinct     []uint64 // by limit: see Limit.distinctID; 0 without Distinct; nil if no limit has it
-	ceilings     []int    // place in limits of the ceiling of each rule's limit, or −1
-	firstCeiling int      // place in limits; those before it are of rules and bans
+	uses         []limitUse // by limit
+	distinct     []uint64   // by limit: see Limit.distinctID; 0 without Distinct; nil if no limit has it
+	ceilings     []int      // place in limits of the ceiling of each rule's limit, or −1
+	firstCeiling int        // place in limits; those before it are of rules and bans
 	bits4, bits6 int
 	latest       atomic.Int64 // the latest time that is believed, Unix ns
 	claimed      atomic.Int64 // the time of the last request, if it is far ahead of latest; else minTime
@@ -48,12 +47,22 @@ type Guard struct {
 	crowdLimit int        // index in limits of the limit for newcomers of a network with bans, or −1
 }
 
+// A limitUse is what takes and charges of a limit need to know of it, in few bytes.
+type limitUse struct {
+	key      uint8 // limits with the same key have the same number, see decision.known
+	resource Resource
+	held     bool // see Resource.Held
+	costly   bool // see Limit.costly
+	picky    bool // it may not count a request, or count it at a rate of the request: see decision.countsUnder
+}
+
 // A compiledRule is a rule as the walk needs it.
 type compiledRule struct {
 	*Rule
 	match          matcher
 	unless         matcher
 	ends           matcher // of a limit that is Last: the match as a permission, since it skips the rules below
+	plain          bool    // the rule is a limit, the walk goes on behind it, and it holds if its match does
 	limit          int     // place in limits, or −1
 	lowered        int     // place of the limit for newcomers, or −1
 	loweredCeiling int     // its ceiling
@@ -108,8 +117,9 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 		}
 	}
 	for i := range g.limits {
-		g.costly = append(g.costly, g.limits[i].costly())
-		g.keyOf = append(g.keyOf, g.keyNumber(i))
+		l := &g.limits[i]
+		g.uses = append(g.uses, limitUse{key: g.keyNumber(i), resource: l.Resource, held: l.Resource.Held(),
+			costly: l.costly(), picky: l.Count == Pages || l.Distinct != EveryRequest || l.CrawlDelay})
 		if g.limits[i].Distinct != EveryRequest {
 			if g.distinct == nil {
 				g.distinct = make([]uint64, len(g.limits))
@@ -130,6 +140,7 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 		if r.Limit != nil {
 			c.limit = limit
 			limit++
+			c.plain = r.Limit.When != Busy && !r.Limit.CrawlDelay && !r.Last
 		}
 		if r.Ban != nil && r.Ban.Unless != nil {
 			c.unless, _ = newMatcher(r.Ban.Unless, as.not())
@@ -205,9 +216,9 @@ func (g *Guard) keyNumber(i int) uint8 {
 	next := uint8(0)
 	for j := range i {
 		if slices.Equal(g.limits[j].By, g.limits[i].By) {
-			return g.keyOf[j]
+			return g.uses[j].key
 		}
-		next = max(next, min(g.keyOf[j]+1, manyKeys))
+		next = max(next, min(g.uses[j].key+1, manyKeys))
 	}
 	return next
 }
@@ -337,7 +348,7 @@ type decision struct {
 	pageKnown bool // page is filled in
 
 	keys    []byte // memory of the keys
-	known   uint64 // the numbers of Guard.keyOf whose keys are in keyOf
+	known   uint64 // the numbers of limitUse.key whose keys are in keyOf
 	keyOf   [manyKeys][]byte
 	buf     []byte // of fold
 	agent   []byte // the folded user agent
@@ -506,13 +517,17 @@ func (d *decision) gather(rule int, r *compiledRule) {
 // add adds a take of a limit, for a rule. It adds none if the limit does not count
 // the request.
 func (d *decision) add(rule, limit int, dry bool) {
-	key, mark := d.key(limit), uint64(0)
-	if !d.probe && d.isCovered(limit, key, dry) {
-		return
+	use := &d.guard.uses[limit]
+	var key []byte
+	if d.known>>use.key&1 != 0 {
+		key = d.keyOf[use.key%manyKeys]
+	} else {
+		key = d.key(limit)
 	}
-	if !d.probe && d.guard.distinct != nil && d.guard.distinct[limit] != 0 {
+	mark, every := uint64(0), time.Duration(0)
+	if use.picky {
 		var counts bool
-		if mark, counts = d.distinctMark(limit, key); !counts {
+		if mark, every, counts = d.countsUnder(limit, key, dry); !counts {
 			return
 		}
 	}
@@ -523,11 +538,8 @@ func (d *decision) add(rule, limit int, dry bool) {
 	}
 	d.takes, d.tallies, d.settled = d.takes[:n+1], d.tallies[:n+1], d.settled[:n+1]
 	take := &d.takes[n]
-	take.Limit, take.Key, take.Cost, take.Every, take.DryRun, take.Page = limit, key, 1, 0, dry, Page{}
-	if lim := &d.guard.limits[limit]; lim.CrawlDelay {
-		take.Every = d.crawlDelay(lim)
-	}
-	if d.guard.costly[limit] {
+	take.Limit, take.Key, take.Cost, take.Every, take.DryRun, take.Page = limit, key, 1, every, dry, Page{}
+	if use.costly {
 		if !d.pageKnown {
 			d.page, d.pageKnown = pageOf(d.req.Path).of(d.site), true
 		}
@@ -535,6 +547,26 @@ func (d *decision) add(rule, limit int, dry bool) {
 	}
 	d.tallies[n] = Tally{}
 	d.settled[n] = settlement{rule: int32(rule), mark: mark}
+}
+
+// countsUnder reports whether a limit counts the request, with which mark (see settlement) and at which
+// rate (see Take.Every).
+func (d *decision) countsUnder(limit int, key []byte, dry bool) (mark uint64, every time.Duration, counts bool) {
+	lim := &d.guard.limits[limit]
+	if !d.probe {
+		if d.isCovered(limit, key, dry) {
+			return 0, 0, false
+		}
+		if lim.Distinct != EveryRequest {
+			if mark, counts = d.distinctMark(limit, key); !counts {
+				return 0, 0, false
+			}
+		}
+	}
+	if lim.CrawlDelay {
+		every = d.crawlDelay(lim)
+	}
+	return mark, every, true
 }
 
 // ruleOf returns the rule that a take belongs to.
@@ -546,7 +578,7 @@ func (g *Guard) isCeiling(limit int) bool { return limit >= g.firstCeiling }
 
 // key returns the request's key of a limit; limits by the same parts share it.
 func (d *decision) key(limit int) []byte {
-	of := d.guard.keyOf[limit]
+	of := d.guard.uses[limit].key
 	if d.known>>of&1 != 0 {
 		return d.keyOf[of]
 	}
@@ -726,28 +758,39 @@ func (d *decision) gatherCharges(out *Outcome) {
 		if take.DryRun && !d.tried || p.final {
 			continue
 		}
-		lim := &d.guard.limits[take.Limit]
-		if lim.Resource.Held() {
-			charge := Charge{Limit: take.Limit, Key: take.Key}
-			if d.chargeHeld(i, lim, out, &charge) {
-				d.charges = append(d.charges, charge)
+		use := &d.guard.uses[take.Limit]
+		if use.held {
+			if charge := d.nextCharge(take); !d.chargeHeld(i, &d.guard.limits[take.Limit], out, charge) {
+				d.charges = d.charges[:len(d.charges)-1]
 			}
 			continue
 		}
-		if p.final = out.Part.ends(lim.Resource); !p.final {
+		if p.final = out.Part.ends(use.resource); !p.final {
 			continue
 		}
 		switch {
-		case lim.Resource == Concurrent:
-			d.charges = append(d.charges, Charge{Limit: take.Limit, Key: take.Key, Cost: -1})
-		case lim.Resource == Requests && (out.Part == SettleNotForwarded ||
+		case use.resource == Concurrent:
+			d.nextCharge(take).Cost = -1
+		case use.resource == Requests && (out.Part == SettleNotForwarded ||
 			take.Limit != d.guard.crowdLimit && d.guard.rules[p.rule].Refund.Has(out.Status)) && d.mayRefund(take):
-			d.charges = append(d.charges, Charge{Limit: take.Limit, Key: take.Key, Cost: -take.Cost, At: d.now,
-				Every: take.Every})
+			charge := d.nextCharge(take)
+			charge.Cost, charge.At, charge.Every = -take.Cost, d.now, take.Every
 		case p.mark != 0:
-			d.guard.history.counted.add(p.mark, d.now, lim.Window)
+			d.guard.history.counted.add(p.mark, d.now, d.guard.limits[take.Limit].Window)
 		}
 	}
+}
+
+// nextCharge adds a charge of a take to the charges, and returns it.
+func (d *decision) nextCharge(take *Take) *Charge {
+	n := len(d.charges)
+	if n == cap(d.charges) {
+		d.charges = slices.Grow(d.charges, 8)
+	}
+	d.charges = d.charges[:n+1]
+	charge := &d.charges[n]
+	*charge = Charge{Limit: take.Limit, Key: take.Key}
+	return charge
 }
 
 // chargeHeld fills in the charge of a limit that holds something for the take

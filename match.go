@@ -113,27 +113,28 @@ const (
 // A field of a match.
 type field uint8
 
+// In the order in which newMatcher puts them: the cheap ones first.
 const (
 	methodField field = iota
 	botField
 	addrField
+	ownerField
+	browserField
+	robotsField
+	attemptField
+	labelField
 	hostField
 	pathField
 	cookieField
+	refererField
 	userAgentField
 	headerField
 	queryField
 	formField
 	notField
+	seenField
 	hostnameField
 	listedField
-	labelField
-	seenField
-	ownerField
-	browserField
-	robotsField
-	attemptField
-	refererField
 )
 
 // A condition is one compiled field of a match.

@@ -11,6 +11,7 @@ type pathIndex struct {
 	ends       map[string][]indexedEnd
 	prefixed   [256][]indexedPattern // globs by their second byte; they begin with "/" and that byte
 	others     []indexedPattern
+	filter     *textFilter // of a part of each of others; nil: it has none
 }
 
 // An indexedEnd is an element of pathSet.ends.
@@ -74,6 +75,21 @@ func (x *pathIndex) add(set *pathSet, bit uint64) {
 	}
 }
 
+// addFilter makes the filter when all path sets are added.
+func (x *pathIndex) addFilter() {
+	var parts []pattern
+	for i := range x.others {
+		longest := ""
+		for _, part := range x.others[i].pattern.parts {
+			if len(part) > len(longest) {
+				longest = part
+			}
+		}
+		parts = append(parts, pattern{kind: contains, parts: []string{longest}})
+	}
+	x.filter = newTextFilter(parts)
+}
+
 func addEnd(ends []indexedEnd, text string, bit uint64) []indexedEnd {
 	for i := range ends {
 		if ends[i].text == text {
@@ -90,7 +106,7 @@ func (x *pathIndex) match(d *decision, path string) (sets uint64) {
 	if x.fold {
 		path = d.foldPath(path)
 	}
-	if dot := strings.LastIndexByte(path, '.'); dot >= 0 {
+	if dot := lastDot(path); dot >= 0 {
 		sets |= x.extensions[path[dot+1:]]
 	}
 	for _, end := range x.ends[path[strings.LastIndexByte(path, '/')+1:]] {
@@ -101,6 +117,9 @@ func (x *pathIndex) match(d *decision, path string) (sets uint64) {
 	sets |= x.exact[path]
 	if len(path) >= 2 && path[0] == '/' {
 		sets = matchIndexed(x.prefixed[path[1]], path, sets)
+	}
+	if x.filter != nil && !x.filter.mayMatch(path) {
+		return sets
 	}
 	return matchIndexed(x.others, path, sets)
 }

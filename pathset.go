@@ -50,7 +50,7 @@ func (set *pathSet) match(d *decision, path string) bool {
 		path = d.foldPath(path)
 	}
 	if len(set.extensions) > 0 {
-		if dot := strings.LastIndexByte(path, '.'); dot >= 0 && set.extensions[path[dot+1:]] {
+		if dot := lastDot(path); dot >= 0 && set.extensions[path[dot+1:]] {
 			return true
 		}
 	}
@@ -62,6 +62,15 @@ func (set *pathSet) match(d *decision, path string) bool {
 		}
 	}
 	return len(set.exact) > 0 && set.exact[path] || matchAny(set.rest, path, "")
+}
+
+// lastDot returns the place of the last dot of a path, −1 if it has none. Most paths have none, and
+// are searched many bytes at a time.
+func lastDot(path string) int {
+	if strings.IndexByte(path, '.') < 0 {
+		return -1
+	}
+	return strings.LastIndexByte(path, '.')
 }
 
 // foldPath returns a path in lower case. The text is good until the next call

@@ -47,21 +47,29 @@ func (f *textFilter) hash(w uint32) uint32 { return (w & f.mask) * 0x9E3779B1 >>
 
 // mayMatch reports whether a text in lower case may contain one of the patterns.
 func (f *textFilter) mayMatch(folded string) bool {
-	if len(folded) < f.bytes {
-		return false
-	}
-	var w uint32
-	for i := range f.bytes - 1 {
-		w |= uint32(folded[i]) << (8 * i)
-	}
-	for i, shift := f.bytes-1, 8*(f.bytes-1); i < len(folded); i++ {
-		w |= uint32(folded[i]) << shift
-		if n := f.hash(w); f.bits[n/64]&(1<<(n%64)) != 0 {
+	i := 0
+	for ; i+4 <= len(folded); i++ {
+		s := folded[i : i+4]
+		if f.has(uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24) {
 			return true
 		}
-		w >>= 8
+	}
+	for ; i+f.bytes <= len(folded); i++ { // the last bytes, if fewer than four count
+		var w uint32
+		for j := len(folded) - 1; j >= i; j-- {
+			w = w<<8 | uint32(folded[j])
+		}
+		if f.has(w) {
+			return true
+		}
 	}
 	return false
+}
+
+// has reports whether some pattern may have the first bytes in w.
+func (f *textFilter) has(w uint32) bool {
+	n := f.hash(w)
+	return f.bits[n/64%uint32(len(f.bits))]&(1<<(n%64)) != 0
 }
 
 // matchesText is matchAny of c's patterns for a text and the same in lower case.

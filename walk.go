@@ -1,28 +1,39 @@
 package fairshare
 
 import (
+	"cmp"
+	"fmt"
+	"hash/maphash"
 	mathbits "math/bits"
+	"reflect"
 	"slices"
 	"strings"
 )
 
 // A walkIndex finds the rules that may hold for a request, so that the walk
 // does not have to evaluate every rule. It evaluates the conditions on method
-// and path of all rules together. Guard.walkAll is the same walk without it.
+// and path of all rules together, and a condition of several rules once.
+// Guard.walkAll is the same walk without it.
 //
 // A set of rules is a list of words; rule i is bit i%64 of word i/64.
 type walkIndex struct {
 	methods  []string // the methods that the index knows
 	byMethod [][]uint64
 	paths    pathIndex
-	byPath   [][]uint64 // the rules of each path set of paths
-	anyPath  []uint64   // rules without an indexed path condition
-	strict   uint64     // path sets of restrictions, for which "/a/" is "/a" too
-	bots     []uint64   // rules that hold for bots only, and limits with CrawlDelay
-	queries  []uint64   // rules that hold only with a query
-	attempts []uint64   // rules that hold only for attempts
-	rest     []matcher  // of each rule: the conditions that the index does not evaluate
+	byPath   [][]uint64   // the rules of each path set of paths
+	anyPath  []uint64     // rules without an indexed path condition
+	strict   uint64       // path sets of restrictions, for which "/a/" is "/a" too
+	bots     []uint64     // rules that hold for bots only, and limits with CrawlDelay
+	queries  []uint64     // rules that hold only with a query
+	attempts []uint64     // rules that hold only for attempts
+	shared   []*condition // conditions that are evaluated once for all rules, at most maxShared
+	sharedBy [][]uint64   // the rules of each of shared
+	uses     []uint64     // of each rule: its conditions among shared, one bit each
+	rest     []matcher    // of each rule: the conditions that are neither indexed nor shared; evaluated last
 }
+
+// maxShared is how many conditions are shared. Rules evaluate the others for themselves.
+const maxShared = 64
 
 // newWalkIndex returns the index for compiled rules.
 func newWalkIndex(rules []compiledRule, foldPaths bool) *walkIndex {
@@ -86,7 +97,104 @@ func newWalkIndex(rules []compiledRule, foldPaths bool) *walkIndex {
 		}
 		x.rest = append(x.rest, rest)
 	}
+	x.paths.addFilter()
+	x.share()
 	return x
+}
+
+// share moves conditions from rest to shared, the cheap ones first: all, or those of the most rules.
+func (x *walkIndex) share() {
+	x.uses = make([]uint64, len(x.rest))
+	seed := maphash.MakeSeed()
+	known := map[uint64][]*condition{} // one of equal conditions, by their sum
+	find := func(c *condition) *condition {
+		var h maphash.Hash
+		h.SetSeed(seed)
+		c.sum(&h)
+		sum := h.Sum64()
+		for _, other := range known[sum] {
+			if reflect.DeepEqual(other, c) {
+				return other
+			}
+		}
+		known[sum] = append(known[sum], c)
+		return c
+	}
+	rules := map[*condition][]int{} // that have it
+	for i := range x.rest {
+		for j := range x.rest[i] {
+			if c := &x.rest[i][j]; c.sharable() {
+				c = find(c)
+				if rules[c] = append(rules[c], i); len(rules[c]) == 1 {
+					x.shared = append(x.shared, c)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(x.shared, func(a, b *condition) int { return cmp.Compare(len(rules[b]), len(rules[a])) })
+	x.shared = x.shared[:min(len(x.shared), maxShared)]
+	slices.SortStableFunc(x.shared, func(a, b *condition) int { return cmp.Compare(a.field, b.field) })
+	for n, c := range x.shared {
+		x.sharedBy = append(x.sharedBy, make([]uint64, len(x.anyPath)))
+		for _, i := range rules[c] {
+			x.uses[i] |= 1 << n
+			x.sharedBy[n][i/64] |= 1 << (i % 64)
+		}
+	}
+	for i, conditions := range x.rest {
+		x.rest[i] = nil
+		for j := range conditions {
+			c := &conditions[j]
+			if !c.sharable() || !slices.Contains(x.shared, find(c)) {
+				x.rest[i] = append(x.rest[i], *c)
+			}
+		}
+	}
+}
+
+// sharable reports whether a condition may be evaluated before other conditions of a rule, and
+// whether it can be compared with others. DNS is queried last, and sets of addresses may change.
+func (c *condition) sharable() bool {
+	if c.field == hostnameField || c.field == listedField || c.addrs != nil {
+		return false
+	}
+	for i := range c.not {
+		if !c.not[i].sharable() {
+			return false
+		}
+	}
+	return true
+}
+
+// sum adds to h what distinguishes most conditions.
+func (c *condition) sum(h *maphash.Hash) {
+	h.Write([]byte{byte(c.field), byte(c.attempts), byte(c.referers), byte(c.browsers), c.seen})
+	h.WriteString(c.name)
+	patterns := c.patterns
+	if c.bot != nil {
+		patterns = slices.Concat(c.bot.names, c.bot.operators)
+	}
+	if c.owner != nil {
+		patterns = c.owner.texts
+		fmt.Fprint(h, c.owner.numbers)
+	}
+	for i := range patterns {
+		p := &patterns[i]
+		for _, part := range p.parts {
+			h.WriteString(part)
+		}
+		if p.re != nil {
+			h.WriteString(p.re.String())
+		}
+	}
+	if c.paths != nil {
+		for _, text := range c.paths.texts {
+			h.WriteString(text)
+		}
+	}
+	for i := range c.not {
+		c.not[i].sum(h)
+	}
 }
 
 // maxMethods bounds the methods that an index knows.
@@ -160,22 +268,49 @@ func (g *Guard) walk(d *decision, v *Verdict) *compiledRule {
 	if len(set.rules) < fewRules || !set.index.candidates(d, candidates) {
 		return g.walkAll(d, v)
 	}
-	held := false
-	for word, rules := range candidates {
-		for ; rules != 0; rules &= rules - 1 {
-			i := word*64 + mathbits.TrailingZeros64(rules)
-			if !set.sameMatch[i] {
-				held = set.index.rest[i].holds(d)
+	x, named := set.index, !d.req.Via.IsValid()
+	known := uint64(0) // the shared conditions that were evaluated and hold
+	for word := range candidates {
+		for rules := candidates[word]; rules != 0; {
+			bit := mathbits.TrailingZeros64(rules)
+			rules &= rules - 1
+			i := word*64 + bit
+			if unknown := x.uses[i] &^ known; unknown != 0 {
+				failed := -1
+				if known, failed = x.evaluate(d, known, unknown); failed >= 0 {
+					for w := word; w < len(candidates); w++ {
+						candidates[w] &^= x.sharedBy[failed][w]
+					}
+					rules &= candidates[word]
+					continue
+				}
 			}
-			if !held {
+			if len(x.rest[i]) > 0 && !x.rest[i].holds(d) {
 				continue
 			}
-			if block, ends := g.apply(int(set.rules[i]), d, v); ends {
+			rule := set.rules[i]
+			if r := &g.rules[rule]; named && r.plain {
+				d.matched = append(d.matched, rule)
+				d.add(int(rule), r.limit, r.DryRun)
+			} else if block, ends := g.apply(int(rule), d, v); ends {
 				return block
 			}
 		}
 	}
 	return nil
+}
+
+// evaluate evaluates shared conditions until one does not hold, and returns its number, or −1. It
+// adds those that hold to known.
+func (x *walkIndex) evaluate(d *decision, known, unknown uint64) (held uint64, failed int) {
+	for ; unknown != 0; unknown &= unknown - 1 {
+		n := mathbits.TrailingZeros64(unknown)
+		if !x.shared[n].holds(d) {
+			return known, n
+		}
+		known |= 1 << n
+	}
+	return known, -1
 }
 
 // fewRules is how many rules make the index worth its cost.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -47,6 +49,15 @@ func randomMatch(rnd *rand.Rand, depth int) (m Match) {
 	if rnd.IntN(6) == 0 {
 		m.UserAgent = some(rnd, "curl", "", "Moz")
 	}
+	if rnd.IntN(6) == 0 {
+		m.Referer = some(rnd, "none", "self", "own", "other")
+	}
+	if rnd.IntN(6) == 0 {
+		m.Cookie = some(rnd, "none", "any", "a")
+	}
+	if rnd.IntN(20) == 0 {
+		m.Addr = Prefixes{netip.MustParsePrefix(pick(rnd, "192.0.2.0/24", "198.51.100.0/24"))}
+	}
 	if rnd.IntN(4) == 0 && depth > 0 {
 		m.Not = []Match{randomMatch(rnd, depth-1)}
 	}
@@ -60,7 +71,11 @@ func randomPolicy(rnd *rand.Rand) *Policy {
 		if r.Match = randomMatch(rnd, 1); i > 0 && rnd.IntN(3) == 0 {
 			r.Match = p.Rules[i-1].Match
 		}
-		switch rnd.IntN(12) {
+		switch rnd.IntN(14) {
+		case 12:
+			r.Limit = &Limit{Resource: Requests, N: 1, Window: MaxCrawlDelay, Algorithm: GCRA, CrawlDelay: true}
+		case 13:
+			r.Limit = &Limit{Resource: Requests, N: 1, Window: time.Second, When: Busy}
 		case 0:
 			r.Action = Allow
 		case 1:
@@ -86,12 +101,22 @@ func TestWalkAgreesWithPlainWalk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		busy := rnd.IntN(2) == 0
+		g.UseBusy(func() bool { return busy })
 		for range 100 {
 			req := Request{Time: time.Unix(1_800_000_000, 0), Addr: netip.MustParseAddr("192.0.2.1"),
 				Method: pick(rnd, "GET", "POST", "HEAD", "PUT", "get", "BREW", "OTHER", ""),
 				Bot: pick(rnd, Bot{}, Bot{}, Bot{Name: "b", State: Claimed},
 					Bot{Name: "g", Categories: []string{"search"}, State: Verified}, Bot{Name: "g", State: Forged}),
 				UserAgent: pick(rnd, "curl", "", "Mozilla"),
+				Via:       pick(rnd, netip.Addr{}, netip.Addr{}, netip.MustParseAddr("10.0.0.1")),
+				Robots:    pick(rnd, Robots{}, Robots{Delay: time.Second}),
+			}
+			switch rnd.IntN(3) {
+			case 0:
+				req.Header = http.Header{"Cookie": {"a=1"}, "Referer": {"https://example.org/a"}}
+			case 1:
+				req.Header = http.Header{"Referer": {"https://example.com/"}}
 			}
 			req.SetTarget(pick(rnd, "/", "/a", "/a/", "/a/b.css", "/b/login", "/a/login", "/a/login/", "/bx/c",
 				"/x.git/config", "/a//b", "/a/../b.css", "/a/b.CSS", "/%C3%84/x", "*", "/y/a/z/b", "/A/") +
@@ -99,6 +124,7 @@ func TestWalkAgreesWithPlainWalk(t *testing.T) {
 			var applied [2][]int32
 			var blocks [2]*compiledRule
 			var verdicts [2]Verdict
+			var takes [2][]Take
 			for i, walk := range [2]func(*decision, *Verdict) *compiledRule{g.walk, g.walkAll} {
 				d := g.decisions.New().(*decision)
 				d.reset(&req, req.Time)
@@ -106,11 +132,12 @@ func TestWalkAgreesWithPlainWalk(t *testing.T) {
 					indexed++
 				}
 				blocks[i] = walk(d, &verdicts[i])
-				applied[i] = d.matched
+				applied[i], takes[i] = d.matched, d.takes
 			}
 			if !slices.Equal(applied[0], applied[1]) || blocks[0] != blocks[1] ||
-				verdicts[0].DryRunFinding != verdicts[1].DryRunFinding {
-				t.Fatalf("%s %s: rules %v with the index, %v without it", req.Method, req.Path, applied[0], applied[1])
+				verdicts[0].DryRunFinding != verdicts[1].DryRunFinding || !reflect.DeepEqual(takes[0], takes[1]) {
+				t.Fatalf("%s %s: rules %v with the index, %v without it; takes %v and %v", req.Method, req.Path,
+					applied[0], applied[1], takes[0], takes[1])
 			}
 		}
 	}
