@@ -54,9 +54,9 @@
 //
 // # What is stored
 //
-// Each key of a limit is a hash named fs1:GROUP:{T}K, where T is a keyed hash of the
+// Each key of limits is a string named fs1:GROUP:{T}K, where T is a keyed hash of the
 // client's network (an IPv4 /24 or IPv6 /48) and K one of the key. No address is
-// stored in the clear. A client takes about 130 bytes for its first limit and 70 for
+// stored in the clear. A client takes about 200 bytes for its first limit and 40 for
 // each other. Only the list of members, the secret of the hashes and the probes have
 // no TTL: some hundred bytes each. All else expires when nothing is counted any more.
 // The eviction policy of the store should be volatile-ttl. A store that is full is
@@ -66,7 +66,7 @@
 // a user of its own. The least that it needs is:
 //
 //	ACL SETUSER fairshare on >PASSWORD ~fs1:* resetchannels -@all +eval +evalsha
-//	  +hget +hset +hsetnx +hmget +hgetall +hdel +del +pttl +pexpire +time +hello
+//	  +get +set +hget +hset +hsetnx +hgetall +hdel +del +pexpire +time +hello
 //	  +client|setname +ping +cluster|slots +cluster|shards
 //
 // Sentinels need a user that may SUBSCRIBE and call SENTINEL.

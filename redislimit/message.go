@@ -40,6 +40,11 @@ import (
 //	    bit 1: 1 float: what requests in progress of other members have
 //	    bit 2: it was written, so its token is that of the message
 //
+// The value of a key is the second of the Unix epoch when it ends, 4 bytes, and for each limit:
+//
+//	field 6 bytes, token 6 bytes, number of members with requests in progress 1 byte, 3 floats: the state
+//	each member: its id 4 bytes, 1 float: what its requests have, the second when it said so 4 bytes
+//
 //go:embed take.lua
 var takeScript string
 

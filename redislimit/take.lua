@@ -1,8 +1,8 @@
 -- Applies reports to the states of limits and decides requests. See message.go for
--- ARGV[1] and for the reply. All times and costs are whole numbers below 2^53; where
--- products are larger, they are compared exactly.
-local call, pcall, read, pack, sub = redis.call, redis.pcall, struct.unpack, struct.pack, string.sub
-local floor = math.floor
+-- ARGV[1], for the reply and for the values of keys. All times and costs are whole
+-- numbers below 2^53; where products are larger, they are compared exactly.
+local call, pcall, read, pack, sub, byte = redis.call, redis.pcall, struct.unpack, struct.pack, string.sub, string.byte
+local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 local m = ARGV[1]
 local token, me, floors, ndefs, pos = read('<c6c4BH', m)
 local D = {}
@@ -11,6 +11,7 @@ for i = 1, ndefs do
   d.field, d.kind, d.settled, d.held, d.w, d.a, d.unit, d.bu, d.br, d.cu, d.cr, d.far, d.t, pos =
     read('<c6BBBddddddddd', m, pos)
   d.most = 4 * d.a + 268435456 -- where counts saturate
+  d.tracked = d.held == 1 or d.kind == 3
   D[i] = d
 end
 
@@ -35,13 +36,7 @@ local function less(a, b, c, d, orEqual)
   return orEqual
 end
 
-local function whole(x) return x == x and x >= -9007199254740992 and x <= 9007199254740992 and x == floor(x) end
-
-local bad, now = 0, nil
-local function seconds()
-  if not now then now = tonumber(call('TIME')[1]) end
-  return now
-end
+local bad, seconds = 0, tonumber(call('TIME')[1])
 
 -- window brings a state to window n.
 local function roll(e, n)
@@ -83,11 +78,11 @@ local function add(e, d1, d2, d3)
     if d1 > e.s1 then roll(e, d1) end
     local back = e.s1 - d1
     if back == 0 then
-      e.s2, e.s3 = math.max(0, e.s2 + d2), math.max(0, e.s3 + d3)
+      e.s2, e.s3 = max(0, e.s2 + d2), max(0, e.s3 + d3)
     elseif back == 1 then
-      e.s2 = math.max(0, e.s2 + d3)
+      e.s2 = max(0, e.s2 + d3)
     end
-    e.s2, e.s3 = math.min(e.s2, d.most), math.min(e.s3, d.most)
+    e.s2, e.s3 = min(e.s2, d.most), min(e.s3, d.most)
   elseif k == 1 then
     if e.s1 < e.n1 or e.s1 == e.n1 and e.s2 < e.n2 then e.s1, e.s2 = e.n1, e.n2 end
     local u, r = carry(e.s1 + d1, e.s2 + d2, d.unit)
@@ -100,7 +95,7 @@ local function add(e, d1, d2, d3)
     end
     e.s1, e.s2 = u, r
   elseif k == 2 then
-    if d3 ~= 0 then e.s3 = math.min(math.max(0, e.s3 + d3), d.most) end
+    if d3 ~= 0 then e.s3 = min(max(0, e.s3 + d3), d.most) end
     if e.s3 > 0 and (d1 > e.s1 or d1 == e.s1 and d2 > e.s2) then e.s1, e.s2 = d1, d2 end
   end
 end
@@ -132,7 +127,7 @@ local function passes(e, c1, c2)
         local whole = floor(span / d.unit)
         u, r = carry(u + whole, r + span - whole * d.unit, d.unit)
       else
-        u = u + math.ceil(span / d.unit)
+        u = u + ceil(span / d.unit)
       end
       return u < d.bu or u == d.bu and r < d.br
     end
@@ -160,92 +155,118 @@ local function spend(e, c1, c2)
   e.dirty = true
 end
 
+-- seek moves the record of a field to a place in a value. It returns the value, and whether there is such
+-- a record; or false if the value makes no sense.
+local function seek(v, at, field)
+  local p, len = at, #v
+  while p <= len do
+    local count = byte(v, p + 12)
+    local after = count and p + 37 + 16 * count
+    if not count or after > len + 1 then return false end
+    if sub(v, p, p + 5) == field then
+      if p == at then return v, true end
+      return sub(v, 1, at - 1) .. sub(v, p, after - 1) .. sub(v, at, p - 1) .. sub(v, after), true
+    end
+    p = after
+  end
+  return v, false
+end
+
 local E, n = {}, 0
+local counts, ends, rest = {}, {}, {} -- of each key: its states, its end, the records of other limits
 for k = 1, #KEYS do
-  local count, names, first = nil, {}, n
+  local v = pcall('GET', KEYS[k])
+  if v and (type(v) == 'table' or #v < 4) then
+    call('DEL', KEYS[k])
+    v, bad = false, bad + 1
+  end
+  ends[k] = v and read('<I4', v) or 0
+  local at, count = 5, nil
   count, pos = read('B', m, pos)
   for j = 1, count do
-    n = n + 1
     local i, has, base, n1, n2
     i, has, base, n1, n2, pos = read('<HBc6dd', m, pos)
-    -- All fields at once: a table that grows is made again several times.
-    local e = {d = D[i + 1], key = k, base = base, n1 = n1, n2 = n2, s1 = 0, s2 = 0, s3 = 0, own = 0, others = 0,
-      same = false, test = has >= 16, dirty = false, floor = has % 16 >= 8, stored = false, records = false}
-    if has % 2 == 1 then e.f1, e.f2, e.f3, pos = read('<ddd', m, pos) end
-    if has % 4 >= 2 then e.d1, e.d2, e.d3, pos = read('<ddd', m, pos) end
-    if has % 8 >= 4 then e.own, pos = read('<d', m, pos) end
-    E[n], names[j] = e, e.d.field
-  end
-  local got
-  if count == 1 then
-    local v = pcall('HGET', KEYS[k], names[1])
-    got = type(v) == 'table' and v or {v}
-  else
-    got = pcall('HMGET', KEYS[k], unpack(names))
-  end
-  if got.err then
-    call('DEL', KEYS[k])
-    got, bad = {}, bad + 1
-  end
-  for j = 1, count do
-    local e, v = E[first + j], got[j]
-    local d = e.d
-    local kind, tracked = d.kind, d.held == 1 or d.kind == 3
-    if v and (#v < 30 or #v > 30 and (not tracked or (#v - 30) % 16 ~= 0)) then v, bad = false, bad + 1 end
-    if v then
-      e.stored, e.s1, e.s2, e.s3 = read('<c6ddd', v)
-      if not (whole(e.s1) and whole(e.s2) and whole(e.s3)) or e.s2 < 0 or e.s3 < 0 then
-        e.s1, e.s2, e.s3, e.stored, v, bad = 0, 0, 0, false, false, bad + 1
-      end
-    end
-    if tracked then
-      local records = {}
-      if v then
-        local s = seconds()
-        for at = 31, #v, 16 do
-          local id, amount, since = read('<c4dI4', v, at)
-          if id == me then
-            e.mine, e.since = amount, since
-          elseif since + 5 >= s and since <= s + 60 and whole(amount) and amount > 0 then
-            e.others = e.others + amount
-            records[#records + 1] = sub(v, at, at + 15)
-          end
+    local d = D[i + 1]
+    local kind, tracked = d.kind, d.tracked
+    local s1, s2, s3, stored, dirty = 0, 0, 0, false, false
+    local own, others, mine, since, records = 0, 0, 0, 0, tracked and {}
+    if v and at <= #v then
+      local found = at + 36 <= #v and sub(v, at, at + 5) == d.field
+      if not found then v, found = seek(v, at, d.field) end
+      if found then
+        local size
+        stored, size, s1, s2, s3, at = read('<c6Bddd', v, at + 6)
+        if not (s1 % 1 == 0 and s2 % 1 == 0 and s3 % 1 == 0 and s1 >= -9007199254740992 and
+            s1 <= 9007199254740992 and s2 >= 0 and s2 <= 9007199254740992 and s3 >= 0 and s3 <= 9007199254740992) then
+          s1, s2, s3, stored, bad = 0, 0, 0, false, bad + 1
         end
+        for r = 1, size do
+          if tracked and stored then
+            local id, amount, told = read('<c4dI4', v, at)
+            if id == me then
+              mine, since = amount, told
+            elseif told + 5 >= seconds and told <= seconds + 60 and amount % 1 == 0 and amount > 0 and
+                amount <= 9007199254740992 then
+              others = others + amount
+              records[#records + 1] = sub(v, at, at + 15)
+            end
+          end
+          at = at + 16
+        end
+      elseif not v then
+        bad = bad + 1
       end
-      e.records = records
     end
     -- The state as of now. If it is far ahead, it is written, so that it advances again.
     if kind == 0 then
-      if e.s1 - e.n1 > d.far then e.s1, e.dirty = e.n1, true end
-      e.s2, e.s3 = math.min(e.s2, d.most), math.min(e.s3, d.most)
-      if e.n1 > e.s1 or e.s2 + e.s3 == 0 then roll(e, e.n1) end
+      if s1 - n1 > d.far then s1, dirty = n1, true end
+      if s2 > d.most then s2 = d.most end
+      if s3 > d.most then s3 = d.most end
     elseif kind == 1 then
-      if not v then e.s1, e.s2 = e.n1, e.n2 end
-      if e.s2 >= d.unit then e.s2 = d.unit - 1 end
-      if e.s1 - e.n1 > d.far then
-        e.s1, e.s2 = carry(e.n1 + d.cu, e.n2 + d.cr, d.unit)
-        e.dirty = true
+      if not stored then s1, s2 = n1, n2 end
+      if s2 >= d.unit then s2 = d.unit - 1 end
+      if s1 - n1 > d.far then
+        s1, s2 = carry(n1 + d.cu, n2 + d.cr, d.unit)
+        dirty = true
       end
     elseif kind == 2 then
-      if e.s1 - e.n1 > d.far then e.s1, e.s2, e.dirty = e.n1, e.n2, true end
-      local gap = (e.n1 - e.s1) * 1000 + e.n2 - e.s2
-      if e.s3 == 0 or gap >= d.w then e.s1, e.s2, e.s3 = 0, 0, 0 end
-      e.s3 = math.min(e.s3, d.most)
+      if s1 - n1 > d.far then s1, s2, dirty = n1, n2, true end
+      local gap = (n1 - s1) * 1000 + n2 - s2
+      if s3 == 0 or gap >= d.w then s1, s2, s3 = 0, 0, 0 end
+      if s3 > d.most then s3 = d.most end
     end
-    e.same = e.stored == e.base or not e.stored
-    if e.d1 then
-      add(e, e.d1, e.d2, e.d3)
+    local same = stored == base or not stored
+    -- All fields at once: a table that grows is made again several times.
+    local e = {d = d, n1 = n1, n2 = n2, s1 = s1, s2 = s2, s3 = s3, own = own, others = others, same = same,
+      test = has >= 16 or not same, dirty = dirty, stored = stored, records = records}
+    if kind == 0 and (n1 > s1 or s2 + s3 == 0) then roll(e, n1) end
+    local f1, f2, f3
+    if has % 2 == 1 then
+      if not stored or floors == 1 or has % 16 >= 8 then f1, f2, f3 = read('<ddd', m, pos) end
+      pos = pos + 24
+    end
+    if has % 4 >= 2 then
+      local d1, d2, d3
+      d1, d2, d3, pos = read('<ddd', m, pos)
+      add(e, d1, d2, d3)
       e.dirty = true
     end
-    if e.f1 and (not e.stored or floors == 1 or e.floor) then
-      local a, b, c = e.s1, e.s2, e.s3
-      raise(e, e.f1, e.f2, e.f3)
-      if a ~= e.s1 or b ~= e.s2 or c ~= e.s3 then e.dirty = true end
+    if f1 then
+      s1, s2, s3 = e.s1, e.s2, e.s3
+      raise(e, f1, f2, f3)
+      if s1 ~= e.s1 or s2 ~= e.s2 or s3 ~= e.s3 then e.dirty = true end
+    end
+    if has % 8 >= 4 then
+      own, pos = read('<d', m, pos)
+      e.own = own
     end
     -- What this member has is written when it changes, and every two seconds: others
     -- ignore it after five.
-    if tracked and (e.own ~= (e.mine or 0) or e.own > 0 and e.since + 2 <= seconds()) then e.dirty = true end
+    if tracked and (own ~= mine or own > 0 and since + 2 <= seconds) then e.dirty = true end
+    n = n + 1
+    E[n] = e
   end
+  counts[k], rest[k] = count, v and sub(v, at) or ''
 end
 
 local out = {}
@@ -270,10 +291,11 @@ local function group(P, from, to)
   return pass
 end
 
+local P = {}
 for i = 1, ndecisions do
   local all, dry, verdict = nil, nil, '\2'
   all, dry, pos = read('<BB', m, pos)
-  local P, size = {}, 0
+  local size = 0
   for j = 1, all do
     local at, c1, c2
     at, c1, c2, pos = read('<Hdd', m, pos)
@@ -284,68 +306,69 @@ for i = 1, ndecisions do
   if not group(P, 1, main) then verdict = '\0'
   elseif dry > 0 and not group(P, main + 1, size) then verdict = '\1'
   end
-  out[#out + 1] = verdict
+  out[i] = verdict
 end
 
-local i = 1
+local i, size = 1, ndecisions
 for k = 1, #KEYS do
-  local set, sets, ttl = {}, 0, 0
-  while i <= n and E[i].key == k do
+  local v, write, ttl = '', false, 0
+  for j = 1, counts[k] do
     local e = E[i]
-    local d = e.d
+    local d, s1, s2, s3, dirty, stored, records = e.d, e.s1, e.s2, e.s3, e.dirty, e.stored, e.records
     local kind = d.kind
     local left = 0 -- ms until the state is fresh
     if kind == 0 then
       local rest = d.w
-      if e.s1 == e.n1 then rest = d.w - e.n2 elseif e.s2 + e.s3 > 0 then rest = d.w * (e.s1 - e.n1 + 1) end
-      if e.s3 > 0 then left = (rest + d.w) / 1e6 elseif e.s2 > 0 then left = rest / 1e6 end
+      if s1 == e.n1 then rest = d.w - e.n2 elseif s2 + s3 > 0 then rest = d.w * (s1 - e.n1 + 1) end
+      if s3 > 0 then left = (rest + d.w) / 1e6 elseif s2 > 0 then left = rest / 1e6 end
     elseif kind == 1 then
-      if e.s1 >= e.n1 then left = (e.s1 - e.n1 + 1) / 1e3 end
-      if e.s1 == e.n1 and e.s2 <= e.n2 then left = 0 end
-    elseif kind == 2 then
-      if e.s3 > 0 then left = d.w / 1e6 end
+      if s1 >= e.n1 then left = (s1 - e.n1 + 1) / 1e3 end
+      if s1 == e.n1 and s2 <= e.n2 then left = 0 end
+    elseif s3 > 0 then
+      left = d.w / 1e6
     end
-    local records = e.records
-    if e.dirty then
-      local v = pack('<c6ddd', token, e.s1, e.s2, e.s3)
-      if records then
-        if e.own > 0 then records[#records + 1] = me .. pack('<dI4', e.own, seconds()) end
-        if #records > 0 then v = v .. table.concat(records) end
-      end
-      -- A state that was refunded stays until the key expires: without it, members would
-      -- restore what they remember.
-      if left > 0 or records and #records > 0 or e.stored then
-        set[sets + 1], set[sets + 2] = d.field, v
-        sets = sets + 2
-      end
+    local count = 0
+    if records then
+      if e.own > 0 then records[#records + 1] = me .. pack('<dI4', e.own, seconds) end
+      count = min(#records, 255)
+      if count > 0 and left < 6000 then left = 6000 end
     end
-    if records and #records > 0 and left < 6000 then left = 6000 end
     if left > ttl then ttl = left end
+    -- A state that was refunded stays until the key expires: without it, members would
+    -- restore what they remember.
+    if left > 0 or stored then
+      v = v .. pack('<c6c6Bddd', d.field, dirty and token or stored or token, count, s1, s2, s3)
+      if count > 0 then v = v .. table.concat(records, '', 1, count) end
+      write = write or dirty
+    end
+    size = size + 1
     if e.same and not records then
-      out[#out + 1] = e.dirty and '\4' or '\0'
+      out[size] = dirty and '\4' or '\0'
     else
       local has, r = 0, ''
       if not e.same then
-        has, r = 1, pack('<ddd', e.s1, e.s2, e.s3)
+        has, r = 1, pack('<ddd', s1, s2, s3)
       end
       if records then
         has, r = has + 2, r .. pack('<d', e.others)
       end
-      if e.dirty then has = has + 4
-      elseif not e.same then r = r .. e.stored
+      if dirty then has = has + 4
+      elseif not e.same then r = r .. stored
       end
-      out[#out + 1] = string.char(has) .. r
+      out[size] = string.char(has) .. r
     end
     i = i + 1
   end
-  if sets > 0 then
-    if sets == 2 then
-      call('HSET', KEYS[k], set[1], set[2])
+  if write then
+    -- The key lives somewhat longer, so that its end does not change with each request.
+    local want = seconds + ceil(min(ttl, 1e11) / 1000) + 3
+    local ends = ends[k]
+    if ends < want then
+      ends = want + ceil(min(max(ttl / 4000, 5), 60))
+      call('SET', KEYS[k], pack('<I4', ends) .. v .. rest[k], 'EXAT', ends)
     else
-      call('HSET', KEYS[k], unpack(set))
+      call('SET', KEYS[k], pack('<I4', ends) .. v .. rest[k], 'KEEPTTL')
     end
-    ttl = math.ceil(math.min(ttl, 1e11)) + 2000
-    if call('PTTL', KEYS[k]) < ttl then call('PEXPIRE', KEYS[k], ttl + math.min(floor(ttl / 4), 60000)) end
   end
 end
-return string.char(math.min(bad, 255)) .. table.concat(out)
+return string.char(min(bad, 255)) .. table.concat(out)

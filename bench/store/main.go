@@ -38,6 +38,7 @@ func main() {
 	rounds := flag.Int("rounds", 5, "rounds, of which the median counts")
 	length := flag.Duration("for", 2*time.Second, "length of each measurement")
 	path := flag.String("log", "", "an access log: print only which part of its decisions asks the store")
+	only := flag.String("only", "", "measure only limiters whose names contain this, without the services")
 	members := flag.Int("members", 3, "members that share the log")
 	flag.Parse()
 	server, err := startServer()
@@ -48,7 +49,7 @@ func main() {
 	if *path != "" {
 		err = share(server, *path, *members)
 	} else {
-		err = run(server, *rounds, *length)
+		err = run(server, *rounds, *length, *only)
 	}
 	if err != nil {
 		server.stop()
@@ -70,7 +71,7 @@ type subject struct {
 	cpu    func() float64 // seconds of a service between the client and the store; nil: there is none
 }
 
-func run(server *server, rounds int, length time.Duration) error {
+func run(server *server, rounds int, length time.Duration, only string) error {
 	if err := memory(server); err != nil { // while the store is empty
 		return err
 	}
@@ -112,26 +113,15 @@ func run(server *server, rounds int, length time.Duration) error {
 			return true, nil
 		}, nil},
 	}
-	dir, err := os.MkdirTemp("", "fairshare-store")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	ratelimit, asRatelimit, err := startRatelimit(dir, server)
-	if err != nil {
-		return err
-	}
-	defer ratelimit.stop()
-	gubernator, asGubernator, err := startGubernator(dir)
-	if err != nil {
-		return err
-	}
-	defer gubernator.stop()
-	for _, s := range []subject{asRatelimit, asGubernator} {
-		if err := awaitService(&s); err != nil {
+	if only != "" {
+		subjects = slices.DeleteFunc(subjects, func(s subject) bool { return !strings.Contains(s.name, only) })
+	} else {
+		services, stop, err := startServices(server)
+		if err != nil {
 			return err
 		}
-		subjects = append(subjects, s)
+		defer stop()
+		subjects = append(subjects, services...)
 	}
 	for _, limits := range []int{1, 3} {
 		fmt.Printf("\n%d at once, %d clients, limits of a client: %d, every decision asks the store:\n\n", atOnce,

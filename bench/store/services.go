@@ -213,6 +213,38 @@ func startRatelimit(dir string, store *server) (*service, subject, error) {
 	}, s.cpu}, nil
 }
 
+// startServices starts the services, and waits until they decide.
+func startServices(store *server) (subjects []subject, stop func(), err error) {
+	dir, err := os.MkdirTemp("", "fairshare-store")
+	if err != nil {
+		return nil, nil, err
+	}
+	var running []*service
+	stop = func() {
+		for _, s := range running {
+			s.stop()
+		}
+		os.RemoveAll(dir)
+	}
+	starts := []func() (*service, subject, error){
+		func() (*service, subject, error) { return startRatelimit(dir, store) },
+		func() (*service, subject, error) { return startGubernator(dir) },
+	}
+	for _, start := range starts {
+		s, asked, err := start()
+		if err == nil {
+			running = append(running, s)
+			err = awaitService(&asked)
+		}
+		if err != nil {
+			stop()
+			return nil, nil, err
+		}
+		subjects = append(subjects, asked)
+	}
+	return subjects, stop, nil
+}
+
 // awaitService waits until a service decides, and counts.
 func awaitService(s *subject) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

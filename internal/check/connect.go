@@ -19,7 +19,7 @@ import (
 const connectTime = 5 * time.Second
 
 // storeCommands are what the user of the store needs.
-const storeCommands = "+eval +evalsha +time +del +hget +hset +hsetnx +hdel +hmget +hgetall +pttl +pexpire " +
+const storeCommands = "+eval +evalsha +time +del +get +set +hget +hset +hsetnx +hdel +hgetall +pexpire " +
 	"+ping +hello +auth +client +info +cluster|slots +cluster|shards"
 
 // Connect connects to the store of the policy file: it measures round trips, counts one request under the key of
