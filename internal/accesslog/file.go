@@ -17,12 +17,18 @@ type Options struct {
 	Metric    string         // metric of Server-Timing with the CPU time; "" means cpu
 	Workers   int            // goroutines that parse; 0 means one for each processor
 	BlockSize int            // approximate bytes in a batch; 0: 256 KiB. Memory is about 3·BlockSize·(Workers+3)
+
+	// Prepare returns a function that gets each batch before Next returns it; nil means none. It is called
+	// once for each goroutine that parses: work on the lines of a batch is done by several goroutines at once,
+	// each with its own function.
+	Prepare func() func(*Batch)
 }
 
 // A Batch is some adjacent lines of a file.
 type Batch struct {
 	Entries []Entry // lines that were read, in file order
 	Skipped []Skip  // lines that were not, in file order
+	Data    any     // for Options.Prepare: a later batch that uses this batch's memory again has it, too
 	block   *block
 	file    *File
 }
@@ -129,6 +135,10 @@ func newFile(src *source, opts Options) (*File, error) {
 	go f.read(first, more)
 	for range workers {
 		w := &worker{parser: f.format.parser, clock: clock{zone: opts.Zone}, metric: opts.Metric}
+		prepare := func(*Batch) {}
+		if opts.Prepare != nil {
+			prepare = opts.Prepare()
+		}
 		go func() {
 			defer f.wg.Done()
 			for {
@@ -140,6 +150,7 @@ func newFile(src *source, opts Options) (*File, error) {
 						return
 					}
 					w.run(b)
+					prepare(&b.batch)
 					b.done <- struct{}{}
 				}
 			}

@@ -173,6 +173,57 @@ func TestBlockSizeDoesNotMatter(t *testing.T) {
 	}
 }
 
+// Every batch is prepared once before Next returns it, by one function for each goroutine.
+func TestPrepare(t *testing.T) {
+	var text bytes.Buffer
+	for i := range 20_000 {
+		fmt.Fprintf(&text, "192.0.2.1 - - [02/Mar/2026:10:00:00 +0000] \"GET /%d HTTP/1.1\" 200 5\n", i)
+	}
+	path := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	type work struct{ lines, times int }
+	made := 0
+	f, err := Open(path, Options{Workers: 3, BlockSize: 4 << 10, Prepare: func() func(*Batch) {
+		made++
+		return func(b *Batch) {
+			done, _ := b.Data.(*work)
+			if done == nil {
+				done = new(work)
+				b.Data = done
+			}
+			done.lines = len(b.Entries)
+			done.times++
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines, again := 0, false
+	seen := map[*work]int{}
+	for {
+		b, err := f.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := b.Data.(*work)
+		if seen[done]++; done.lines != len(b.Entries) || done.times != seen[done] {
+			t.Fatalf("prepared %d lines for the %dth time, want %d and %d", done.lines, done.times, len(b.Entries),
+				seen[done])
+		}
+		lines, again = lines+done.lines, again || done.times > 1
+		b.Release()
+	}
+	if made != 3 || lines != 20_000 || !again {
+		t.Errorf("%d functions, %d lines, memory used again: %v", made, lines, again)
+	}
+}
+
 func TestPackedFiles(t *testing.T) {
 	const n = 5000
 	text := lines(n)

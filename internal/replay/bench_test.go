@@ -42,7 +42,7 @@ func BenchmarkJudge(b *testing.B) {
 	ctx := context.Background()
 	var all []*batch
 	for _, f := range j.feeds {
-		go f.run(ctx, j.preparer())
+		go f.run(ctx)
 		for prepared := range f.batches {
 			all = append(all, prepared)
 		}
@@ -89,15 +89,15 @@ func BenchmarkPrepare(b *testing.B) {
 				b.Fatal(err)
 			}
 			f := j.feeds[0]
-			go f.run(b.Context(), j.preparer())
+			go f.run(b.Context())
 			var all []*batch
 			for prepared := range f.batches {
 				all = append(all, prepared)
 			}
-			p, n := j.preparer(), 0
+			p, n := preparer{opts: &r.opts, seeds: &r.seeds}, 0
 			b.ReportAllocs()
 			for b.Loop() {
-				p.prepare(all[n%len(all)])
+				p.items(all[n%len(all)])
 				n++
 			}
 			lines, known := 0, 0
@@ -105,7 +105,7 @@ func BenchmarkPrepare(b *testing.B) {
 				lines += len(all[i%len(all)].items)
 			}
 			for i := range all[0].items {
-				if all[0].items[i].bot != 0 {
+				if all[0].items[i].req.Bot.Name != "" {
 					known++
 				}
 			}

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"math"
-	"sync"
 
 	"fairshare"
 )
@@ -10,11 +9,14 @@ import (
 // A botID is the number of a bot's name and state in a run; 0 means no bot.
 type botID uint16
 
-// A botList has the bots of a run. It is safe for concurrent use.
+// A botList has the bots of a run. The judge adds them; others read it when the judge has ended.
 type botList struct {
-	mu    sync.RWMutex
 	ids   map[botName]botID
 	named []fairshare.Bot // by botID−1
+	last  struct {
+		name botName
+		id   botID
+	}
 }
 
 type botName struct {
@@ -27,17 +29,20 @@ const (
 	manyBots = "all other" // the name of bots beyond mostBots
 )
 
-// id returns the number of a bot, which must have a name.
+// id returns the number of a bot; 0 if it has no name.
 func (l *botList) id(b *fairshare.Bot) botID {
-	key := botName{b.Name, b.State}
-	l.mu.RLock()
-	id := l.ids[key]
-	l.mu.RUnlock()
-	if id != 0 {
-		return id
+	if b.Name == "" {
+		return 0
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	if name := (botName{b.Name, b.State}); l.last.name != name {
+		l.last.name, l.last.id = name, l.find(b)
+	}
+	return l.last.id
+}
+
+// find returns the number of a bot, which gets one if it has none.
+func (l *botList) find(b *fairshare.Bot) botID {
+	key := botName{b.Name, b.State}
 	if id := l.ids[key]; id != 0 {
 		return id
 	}
@@ -61,8 +66,6 @@ func (l *botList) bot(id botID) fairshare.Bot {
 	if id == 0 {
 		return fairshare.Bot{}
 	}
-	l.mu.RLock()
-	defer l.mu.RUnlock()
 	return l.named[id-1]
 }
 

@@ -37,7 +37,6 @@ type answer struct {
 type decidedBot struct {
 	agent uint64 // hash of the user agent
 	bot   fairshare.Bot
-	id    botID
 }
 
 // dnsLookups asks the DNS before lines are judged. Each question is asked once in a run, so
@@ -137,7 +136,7 @@ func (it *item) verifiable() bool {
 }
 
 // await waits for the answers of a batch, and fills in the bots that they decide.
-func (a *dnsLookups) await(ctx context.Context, p *preparer, b *batch) error {
+func (a *dnsLookups) await(ctx context.Context, b *batch) error {
 	for {
 		for _, w := range b.waits {
 			select {
@@ -151,10 +150,8 @@ func (a *dnsLookups) await(ctx context.Context, p *preparer, b *batch) error {
 			it := &b.items[i]
 			it.req.Lookups = a
 			if it.verifiable() {
-				a.decide(p, it)
-				if p.opts.Override != nil {
-					p.setOverrides(it)
-				}
+				a.decide(it)
+				a.opts.setOverrides(it)
 			}
 		}
 		// With these answers a rule may need others.
@@ -166,7 +163,7 @@ func (a *dnsLookups) await(ctx context.Context, p *preparer, b *batch) error {
 }
 
 // decide fills in the bot of a line whose claim the DNS has decided.
-func (a *dnsLookups) decide(p *preparer, it *item) {
+func (a *dnsLookups) decide(it *item) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := a.known[question{addr: it.req.Addr}]
@@ -175,12 +172,12 @@ func (a *dnsLookups) decide(p *preparer, it *item) {
 	}
 	for i := range w.bots {
 		if known := &w.bots[i]; known.agent == it.agent {
-			p.set(it, &known.bot, &known.id)
+			it.setBot(&known.bot)
 			return
 		}
 	}
 	known := decidedBot{agent: it.agent, bot: a.opts.Bot(it.req.Addr, it.req.UserAgent)}
-	p.set(it, &known.bot, &known.id)
+	it.setBot(&known.bot)
 	if len(w.bots) < mostAgents {
 		w.bots = append(w.bots, known)
 	}

@@ -19,9 +19,9 @@ import (
 // A batch is some neighbouring lines of one log, prepared for judging.
 type batch struct {
 	log   *logFile
-	src   *accesslog.Batch
-	items []item    // one for each of src.Entries
-	waits []*answer // needed before the batch is judged
+	src   *accesslog.Batch // has the batch as its Data
+	items []item           // one for each of src.Entries
+	waits []*answer        // needed before the batch is judged
 }
 
 // An item is one line on its way through a replay.
@@ -31,7 +31,7 @@ type item struct {
 	client uint64 // hash of the address
 	agent  uint64 // hash of the user agent
 	path   uint64 // hash of the path
-	bot    botID  // of Request.Bot
+	bot    botID  // of Request.Bot; set by the judge
 	asset  bool   // a style sheet, an image or similar was fetched
 	page   bool   // a page, or what may be one, was got
 
@@ -78,13 +78,11 @@ func (s *seeds) hashAddr(addr netip.Addr) uint64 {
 
 func (s *seeds) hashText(text string) uint64 { return maphash.String(s.text, text) }
 
-// A preparer does the work on the lines of one log that needs no counters. It is not safe
-// for concurrent use.
+// A preparer does the work on lines that needs no counters. It is not safe for concurrent
+// use: each goroutine that parses has one.
 type preparer struct {
 	opts  *Options
 	seeds *seeds
-	bots  *botList
-	dns   *dnsLookups // nil if the DNS is not asked
 
 	// Recent results of Options.Bot, which are correct for most lines.
 	nobody [1 << 9]uint64 // user agents of no bot, by the hash
@@ -95,11 +93,24 @@ type preparer struct {
 type seenBot struct {
 	client, agent uint64
 	bot           fairshare.Bot
-	id            botID // 0 if not known yet
 }
 
-// prepare fills in the items of a batch.
-func (p *preparer) prepare(b *batch) {
+// prepare fills in the items of some lines. It uses the memory of the earlier lines in src.
+func (p *preparer) prepare(src *accesslog.Batch) *batch {
+	b, _ := src.Data.(*batch)
+	if b == nil || cap(b.items) > mostItems {
+		b = &batch{src: src}
+		src.Data = b
+	}
+	p.items(b)
+	return b
+}
+
+// mostItems is how many lines of a batch have memory that is used again.
+const mostItems = 1 << 13
+
+// items fills in the items of a batch.
+func (p *preparer) items(b *batch) {
 	entries := b.src.Entries
 	if cap(b.items) < len(entries) {
 		b.items = make([]item, len(entries)+len(entries)/8)
@@ -134,15 +145,15 @@ func (p *preparer) prepare(b *batch) {
 				req.Robots = p.opts.Robots.Judge(&req.Bot, req.UserAgent, e.Target)
 			}
 		}
-		if p.opts.Override != nil {
-			p.setOverrides(it)
-		}
+		p.opts.setOverrides(it)
 	}
 }
 
 // setOverrides fills in the operators' overrides at the line's time.
-func (p *preparer) setOverrides(it *item) {
-	it.req.Override, it.req.ViaOverride = p.opts.overrides(&it.req, it.req.Time)
+func (o *Options) setOverrides(it *item) {
+	if o.Override != nil {
+		it.req.Override, it.req.ViaOverride = o.overrides(&it.req, it.req.Time)
+	}
 }
 
 // overrides returns the operators' overrides of a request's client, and of the peer that
@@ -158,7 +169,7 @@ func (o *Options) overrides(req *fairshare.Request, now time.Time) (client, via 
 func (p *preparer) recognise(it *item) {
 	nobody := &p.nobody[it.agent%uint64(len(p.nobody))]
 	if *nobody == it.agent || it.entry.Has&accesslog.HasUserAgent == 0 { // the log has no user agents
-		p.set(it, &fairshare.Bot{}, nil)
+		it.setBot(&fairshare.Bot{})
 		return
 	}
 	seen := &p.seen[(it.client^it.agent)%uint64(len(p.seen))]
@@ -168,26 +179,17 @@ func (p *preparer) recognise(it *item) {
 			*nobody = it.agent
 		}
 	}
-	p.set(it, &seen.bot, &seen.id)
+	it.setBot(&seen.bot)
 }
 
-// set sets the bot of a line. id points to the number of bot, 0 if it is not known yet.
-func (p *preparer) set(it *item, bot *fairshare.Bot, id *botID) {
-	if bot.Name == "" {
-		if it.bot != 0 { // of the earlier line in this item
-			it.bot, it.req.Bot = 0, fairshare.Bot{}
-		}
-		return
+// setBot sets the bot of a line.
+func (it *item) setBot(bot *fairshare.Bot) {
+	switch {
+	case bot.Name != "":
+		it.req.SetBot(*bot)
+	case it.req.Bot.Name != "": // of the earlier line in this item
+		it.req.Bot = fairshare.Bot{}
 	}
-	it.req.SetBot(*bot)
-	if it.req.Bot.State != bot.State { // SetBot changes it behind a proxy
-		it.bot = p.bots.id(&it.req.Bot)
-		return
-	}
-	if *id == 0 {
-		*id = p.bots.id(bot)
-	}
-	it.bot = *id
 }
 
 // clientOf returns the address under which a line is reported: the judged one or, if that
@@ -217,9 +219,9 @@ func asset(path string) bool {
 // A feed reads one log ahead of the judge.
 type feed struct {
 	log     *logFile
+	dns     *dnsLookups // nil if the DNS is not asked
 	batches chan *batch // closed at the end
-	free    chan *batch
-	err     error // read after batches is closed
+	err     error       // read after batches is closed
 
 	cur  *batch
 	next int   // item of cur that is judged next
@@ -229,17 +231,16 @@ type feed struct {
 // batchesAhead is how many batches of one log wait for the judge.
 const batchesAhead = 1
 
-func newFeed(l *logFile) *feed {
-	f := &feed{log: l, batches: make(chan *batch, batchesAhead),
-		free: make(chan *batch, 2*batchesAhead+queued)}
+func newFeed(l *logFile, dns *dnsLookups) *feed {
+	f := &feed{log: l, dns: dns, batches: make(chan *batch, batchesAhead)}
 	if !l.first.IsZero() {
 		f.at = l.first.UnixNano()
 	}
 	return f
 }
 
-// run reads and prepares the lines until the log or ctx ends.
-func (f *feed) run(ctx context.Context, p *preparer) {
+// run reads the lines until the log or ctx ends.
+func (f *feed) run(ctx context.Context) {
 	defer close(f.batches)
 	defer f.log.done()
 	file, err := f.log.open()
@@ -247,18 +248,18 @@ func (f *feed) run(ctx context.Context, p *preparer) {
 		f.err = err
 		return
 	}
-	if p.dns == nil {
-		f.err = f.read(file, p, func(b *batch) error { return f.send(ctx, b) })
+	if f.dns == nil {
+		f.err = f.read(file, func(b *batch) error { return f.send(ctx, b) })
 		return
 	}
 	// Batches wait here for the DNS, in order, while later ones are read.
-	waiting := make(chan *batch, p.dns.batchesAhead)
+	waiting := make(chan *batch, f.dns.batchesAhead)
 	passed := make(chan error, 1)
 	go func() {
 		var err error
 		for b := range waiting {
 			if err == nil {
-				err = p.dns.await(ctx, p, b)
+				err = f.dns.await(ctx, b)
 			}
 			if err == nil {
 				err = f.send(ctx, b)
@@ -266,8 +267,8 @@ func (f *feed) run(ctx context.Context, p *preparer) {
 		}
 		passed <- err
 	}()
-	f.err = f.read(file, p, func(b *batch) error {
-		if err := p.dns.start(ctx, b); err != nil {
+	f.err = f.read(file, func(b *batch) error {
+		if err := f.dns.start(ctx, b); err != nil {
 			return err
 		}
 		select {
@@ -283,8 +284,8 @@ func (f *feed) run(ctx context.Context, p *preparer) {
 	}
 }
 
-// read prepares all batches of a file.
-func (f *feed) read(file *accesslog.File, p *preparer, next func(*batch) error) error {
+// read reads all batches of a file, which are prepared.
+func (f *feed) read(file *accesslog.File, next func(*batch) error) error {
 	for {
 		src, err := file.Next()
 		if errors.Is(err, io.EOF) {
@@ -293,14 +294,8 @@ func (f *feed) read(file *accesslog.File, p *preparer, next func(*batch) error) 
 		if err != nil {
 			return err
 		}
-		var b *batch
-		select {
-		case b = <-f.free:
-		default:
-			b = &batch{log: f.log}
-		}
-		b.src = src
-		p.prepare(b)
+		b := src.Data.(*batch)
+		b.log = f.log
 		if err := next(b); err != nil {
 			return err
 		}
@@ -314,16 +309,6 @@ func (f *feed) send(ctx context.Context, b *batch) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// release makes a batch available again. It must not be used any more.
-func (f *feed) release(b *batch) {
-	b.src.Release()
-	b.src = nil
-	select {
-	case f.free <- b:
-	default:
 	}
 }
 

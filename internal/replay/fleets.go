@@ -3,12 +3,14 @@ package replay
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"fairshare"
 	"fairshare/fleets"
 	"fairshare/internal/accesslog"
 	"fairshare/internal/prose"
@@ -59,12 +61,42 @@ type TopOwner struct {
 // mostFleets bounds the fleets in a report.
 const mostFleets = 1000
 
-// fleetsOf collects what a Finder says of the lines.
+// fleetsOf collects what a Finder says of the lines. If the policy does not use fleets, the recorder
+// looks for them: then the judge has less to do.
 type fleetsOf struct {
 	finder *fleets.Finder
 	client func(netip.Addr) netip.Prefix
 	readAt int64 // Unix ns of the last Changes
 	all    []BrowserFleet
+}
+
+// usesFleets reports whether something that is judged depends on fleets.
+func (o *Options) usesFleets() bool {
+	return o.Trials != nil || slices.ContainsFunc(o.Policy.Limits(), func(l fairshare.Limit) bool {
+		return slices.ContainsFunc(l.By, func(p fairshare.KeyPart) bool { return p.Kind == fairshare.ByFleet })
+	})
+}
+
+// A judgedFleets finds the fleets of lines that have been judged, as the judge would have done it.
+type judgedFleets struct {
+	*fleetsOf
+	header entryHeader
+	latest int64 // as judge.latest
+}
+
+// line finds the fleet of a line.
+func (f *judgedFleets) line(it *item) {
+	at := it.req.Time
+	if f.latest-at.UnixNano() > int64(maxBackwards) && f.latest != math.MinInt64 {
+		f.restart()
+		f.latest = math.MinInt64
+	}
+	f.latest = max(f.latest, at.UnixNano())
+	f.header.entry = it.entry
+	it.req.Header, it.req.Time = &f.header, time.Unix(0, f.latest)
+	f.arrived(it, f.latest)
+	f.judged(it, it.enforced.action)
+	it.req.Time = at
 }
 
 // arrived finds the fleet of a line's client.
@@ -76,8 +108,12 @@ func (f *fleetsOf) arrived(it *item, at int64) {
 	}
 }
 
-// answered records the answer to a request that was allowed.
-func (f *fleetsOf) answered(it *item) {
+// judged records the answer to a request that was allowed, or that it was not.
+func (f *fleetsOf) judged(it *item, action fairshare.Action) {
+	if action != fairshare.Allow {
+		f.finder.Refused(it.req.Fleet)
+		return
+	}
 	if it.req.Proxy || it.req.Via.IsValid() {
 		return
 	}

@@ -25,9 +25,7 @@ type judge struct {
 	opts    *Options
 	lines   interface{ Add(int64) int64 } // of Replay.Progress
 	feeds   []*feed
-	seeds   seeds
 	bots    botList
-	dns     *dnsLookups // nil if the DNS is not asked
 	ruleOf  map[*fairshare.Rule]int32
 	limits  []fairshare.Limit
 	slots   bool // a limit counts requests in progress
@@ -36,6 +34,7 @@ type judge struct {
 	held    heldSlots
 	browser *browser.Watcher // nil unless Options.Browsers
 	fleets  fleetsOf
+	early   bool // the judge looks for fleets, and not the recorder
 	robots  robotsOf
 	logins  *logins.Watcher // nil unless Options.Attempts
 	limiter fairshare.Limiter
@@ -72,8 +71,6 @@ func newJudge(r *Replay) (*judge, error) {
 	j := &judge{
 		opts:    &r.opts,
 		lines:   &r.lines,
-		seeds:   newSeeds(),
-		dns:     r.dns,
 		ruleOf:  map[*fairshare.Rule]int32{},
 		limits:  r.opts.Policy.Limits(),
 		matched: make([]int64, len(r.opts.Policy.Rules)),
@@ -84,6 +81,7 @@ func newJudge(r *Replay) (*judge, error) {
 	}
 	j.observe = j.countNetworkBan
 	j.fleets.client = r.opts.Policy.Client
+	j.early = r.opts.usesFleets()
 	if j.robots.file = r.opts.Robots; j.robots.file != nil {
 		j.robots.counts, j.robots.last = map[botID]*robotsCount{}, map[robotsKey]int64{}
 	}
@@ -96,19 +94,17 @@ func newJudge(r *Replay) (*judge, error) {
 	}
 	j.note = func(rule int) { j.matched[rule]++ }
 	for _, l := range r.logs {
-		j.feeds = append(j.feeds, newFeed(l))
+		j.feeds = append(j.feeds, newFeed(l, r.dns))
 	}
 	return j, j.reset()
-}
-
-func (j *judge) preparer() *preparer {
-	return &preparer{opts: j.opts, seeds: &j.seeds, bots: &j.bots, dns: j.dns}
 }
 
 // reset starts a new guard without counts and bans.
 func (j *judge) reset() error {
 	l, ok := j.limiter.(resetter)
-	j.fleets.restart()
+	if j.early {
+		j.fleets.restart()
+	}
 	switch {
 	case ok && j.since <= leftover(j.opts.Memory)/int64(max(1, len(j.limits))):
 		j.age++
@@ -151,7 +147,7 @@ func (j *judge) run(ctx context.Context, chunks chan<- *chunk, wg *sync.WaitGrou
 	started := map[*feed]bool{}
 	start := func(f *feed) {
 		started[f] = true
-		wg.Go(func() { f.run(ctx, j.preparer()) })
+		wg.Go(func() { f.run(ctx) })
 	}
 	if len(j.feeds) == 1 {
 		start(j.feeds[0])
@@ -328,6 +324,7 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 			return err
 		}
 	}
+	it.bot = j.bots.id(&it.req.Bot)
 	j.since++
 	j.latest = max(j.latest, at)
 	if err := j.held.release(ctx, j.latest); err != nil {
@@ -345,7 +342,9 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 		seen = j.browser.Look(&it.req, browser.Conn{})
 	}
 	it.req.Browser = seen.Browser
-	j.fleets.arrived(it, j.latest)
+	if j.early {
+		j.fleets.arrived(it, j.latest)
+	}
 	var robot *robotsCount
 	var tooSoon bool
 	if j.robots.file != nil {
@@ -359,10 +358,8 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 		login = j.logins.Arrived(&it.req, j.guard)
 	}
 	v, err := j.guard.Decide(ctx, &it.req)
-	if v.Action == fairshare.Allow {
-		j.fleets.answered(it)
-	} else {
-		j.fleets.finder.Refused(it.req.Fleet)
+	if j.early {
+		j.fleets.judged(it, v.Action)
 	}
 	it.req.Time = e.Time
 	if err != nil {

@@ -19,6 +19,7 @@ type Live struct {
 	feed  feed
 	each  func(*Judged)
 	out   Judged
+	seeds seeds
 }
 
 // LiveOptions configure a Live. Guard, Fleets, Judged and, of Options, Policy and Client
@@ -45,10 +46,11 @@ type Judged struct {
 
 // NewLive returns a Live.
 func NewLive(opts LiveOptions) *Live {
-	l := &Live{each: opts.Judged}
-	j := &judge{opts: &opts.Options, seeds: newSeeds(), ruleOf: map[*fairshare.Rule]int32{},
+	l := &Live{each: opts.Judged, seeds: newSeeds()}
+	j := &judge{opts: &opts.Options, ruleOf: map[*fairshare.Rule]int32{},
 		limits: opts.Policy.Limits(), guard: opts.Guard, latest: math.MinInt64, held: heldSlots{guard: opts.Guard},
 		browser: opts.Browser, note: func(int) {}}
+	j.early = true
 	j.fleets = fleetsOf{finder: opts.Fleets, readAt: math.MaxInt64} // the owner of the finder reads its changes
 	for i := range opts.Policy.Rules {
 		j.ruleOf[&opts.Policy.Rules[i]] = int32(i)
@@ -72,8 +74,9 @@ func NewLive(opts LiveOptions) *Live {
 // than the latest one is judged at the time of that one. Earlier lines must not come.
 func (l *Live) Judge(ctx context.Context, entries []accesslog.Entry) error {
 	l.batch.src = &accesslog.Batch{Entries: entries}
-	p := l.j.preparer() // a new one: it remembers bots whose proof may come at any time
-	p.prepare(&l.batch)
+	// A new one: it remembers bots whose proof may come at any time.
+	p := preparer{opts: l.j.opts, seeds: &l.seeds}
+	p.items(&l.batch)
 	for i := range l.batch.items {
 		if err := l.j.judge(ctx, &l.batch.items[i], &l.feed); err != nil {
 			return err

@@ -66,6 +66,7 @@ type recorder struct {
 	lastOne  *ranked[client]
 	touched  uint64 // so that the compiler does not remove touch
 
+	fleets      *judgedFleets // nil if the judge looks for fleets
 	bots        *botList
 	botCounts   []botCount          // by botID−1
 	members     map[member]struct{} // clients of bots; nil after there were too many
@@ -199,7 +200,7 @@ func (rec *recorder) run(chunks <-chan *chunk) error {
 			r := &c.runs[i]
 			if r.last {
 				rec.skips(r.b)
-				r.feed.release(r.b)
+				r.b.src.Release()
 				continue
 			}
 			rec.items(r.b.items[r.from:r.to], r.feed.log)
@@ -232,6 +233,9 @@ func (rec *recorder) items(items []item, log *logFile) {
 			rec.touched += rec.clients.touch(some[i].client) + rec.paths.touch(some[i].path)
 		}
 		for i := range some {
+			if rec.fleets != nil {
+				rec.fleets.line(&some[i])
+			}
 			rec.line(&some[i], log)
 		}
 	}

@@ -1,9 +1,9 @@
 // Package replay runs a policy over access logs at the log's own time and
 // reports what it would have done. Start with [New] and [Replay.Run].
 //
-// Each log has its own goroutines, which parse and prepare its lines. One goroutine merges
-// the logs and judges line by line. Another one counts, and writes the verdicts. Memory is
-// bounded for logs of any length.
+// Each log has its own goroutines, on all cores, which parse and prepare its lines: they find the
+// client, the path and the bot. One goroutine merges the logs and judges line by line. Another one
+// counts, looks for fleets, and writes the verdicts. Memory is bounded for logs of any length.
 package replay
 
 import (
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -125,6 +126,7 @@ type Replay struct {
 	logs   []*logFile
 	dns    *dnsLookups // nil if the DNS is not asked
 	bounds bounds
+	seeds  seeds
 	lines  atomic.Int64 // judged so far
 }
 
@@ -140,8 +142,12 @@ func New(opts Options) (*Replay, error) {
 		opts.Limiter = opts.meters
 	}
 	opts.Policy = &policy
-	r := &Replay{opts: opts, bounds: usualBounds}
+	r := &Replay{opts: opts, bounds: usualBounds, seeds: newSeeds()}
 	r.tune()
+	r.opts.Log.Prepare = func() func(*accesslog.Batch) {
+		p := &preparer{opts: &r.opts, seeds: &r.seeds}
+		return func(lines *accesslog.Batch) { p.prepare(lines) }
+	}
 	var err error
 	if r.dns, err = newDNSLookups(&r.opts); err != nil {
 		return nil, err
@@ -237,6 +243,10 @@ func (r *Replay) Run(ctx context.Context) (*Report, error) {
 	}
 	rec := newRecorder(r)
 	rec.unused, rec.bots = j.unused, &j.bots
+	if !j.early {
+		rec.fleets = &judgedFleets{fleetsOf: &j.fleets, latest: math.MinInt64}
+		rec.fleets.restart()
+	}
 	chunks := make(chan *chunk, queued)
 	recorded := make(chan error, 1)
 	wg.Go(func() {
@@ -282,13 +292,18 @@ type logFile struct {
 }
 
 func openLog(index int, path string, opts accesslog.Options, only bool) (*logFile, error) {
-	f, err := accesslog.Open(path, opts)
+	again := !only && reopens(path)
+	first := opts
+	if again {
+		first.Prepare = nil
+	}
+	f, err := accesslog.Open(path, first)
 	if err != nil {
 		return nil, err
 	}
 	l := &logFile{index: index, path: path, opts: opts, file: f, format: f.Format(), resolution: f.Resolution(),
 		zoned: f.Zoned()}
-	if only || !reopens(path) {
+	if !again {
 		return l, nil
 	}
 	defer f.Close()
