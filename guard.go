@@ -15,12 +15,13 @@ import (
 
 // A Guard runs one policy. It is safe for concurrent use.
 type Guard struct {
-	policy  *Policy
-	limiter Limiter
-	bans    Bans // nil only if no rule has a ban
-	rules   []compiledRule
-	limits  []Limit
-	banning []int // rules with a ban
+	policy    *Policy
+	limiter   Limiter
+	bans      Bans      // nil only if no rule has a ban
+	banFilter BanFilter // bans, if it is one; else nil
+	rules     []compiledRule
+	limits    []Limit
+	banning   []int // rules with a ban
 
 	sites      *Sites    // nil: the policy has none
 	sets       []ruleSet // of rules; the first is for requests of no site, too
@@ -105,7 +106,9 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 		}
 		bans = nil
 	}
-	g := &Guard{policy: policy, limiter: limiter, bans: bans, limits: policy.Limits(), history: new(History),
+	banFilter, _ := bans.(BanFilter)
+	g := &Guard{policy: policy, limiter: limiter, bans: bans, banFilter: banFilter,
+		limits: policy.Limits(), history: new(History),
 		crowdLimit: -1}
 	g.bits4, g.bits6 = policy.prefixes()
 	for i := range g.limits {

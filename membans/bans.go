@@ -29,7 +29,8 @@ type Bans struct {
 	n        atomic.Int64 // entries
 	seed     maphash.Seed
 	filter   atomic.Pointer[filter] // nil until the first ban
-	cache    atomic.Pointer[cache]  // set before filter
+	cache    atomic.Pointer[cache]  // of bans in force; set before filter
+	banning  atomic.Pointer[cache]  // by the hash of a key: the rules with entries, see MayBan; set before filter
 	networks atomic.Bool            // a network was banned for its clients
 	limiting atomic.Bool            // newcomers of some network were limited for its clients
 
@@ -44,7 +45,10 @@ type Bans struct {
 	limited map[uint64]limitedNetwork // by the first 48 bits of the address
 }
 
-var _ fairshare.Bans = (*Bans)(nil)
+var _ interface {
+	fairshare.Bans
+	fairshare.BanFilter
+} = (*Bans)(nil)
 
 const chunkBits = 12
 
@@ -131,6 +135,47 @@ func (b *Bans) Find(q *fairshare.BanQuery, now time.Time) time.Duration {
 		until = max(until, b.find(filter, &key, q))
 	}
 	return time.Duration(max(0, until-now.UnixNano()))
+}
+
+// MayBan implements [fairshare.BanFilter].
+func (b *Bans) MayBan(key *fairshare.BanKey, newcomer bool) (rules uint64) {
+	filter := b.filter.Load()
+	if filter == nil {
+		return 0
+	}
+	rules = b.rulesOf(filter, key)
+	named := *key
+	if key.Via().IsValid() {
+		named = key.WithoutVia()
+		rules |= b.rulesOf(filter, &named)
+	}
+	if newcomer && b.networks.Load() && named.IsIPv6Client() {
+		named = named.Network()
+		rules |= b.rulesOf(filter, &named)
+	}
+	return rules
+}
+
+// rulesOf returns the rules that have an entry of one key, modulo 64.
+func (b *Bans) rulesOf(filter *filter, key *fairshare.BanKey) (rules uint64) {
+	hash := maphash.Bytes(b.seed, key[:])
+	if !filter.has(hash) {
+		return 0
+	}
+	cache := b.banning.Load()
+	if known, found := cache.get(hash); found {
+		return uint64(known)
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for rule := range uint32(len(b.names)) {
+		id := banID{*key, rule}
+		if _, found := b.index[id.hash(hash)]; found {
+			rules |= 1 << (rule % 64)
+		}
+	}
+	cache.put(hash, int64(rules))
+	return rules
 }
 
 // find returns the end of the ban of one key, Unix ns; 0 if there is none.
@@ -337,6 +382,7 @@ func (b *Bans) add(hash uint64, id banID) *entry {
 	if filter == nil {
 		filter = newFilter(b.most)
 		b.cache.Store(new(cache))
+		b.banning.Store(new(cache))
 		b.filter.Store(filter)
 	}
 	number := uint32(b.Len())
@@ -351,6 +397,7 @@ func (b *Bans) add(hash uint64, id banID) *entry {
 		oldHash := maphash.Bytes(b.seed, old.key[:])
 		delete(b.index, old.hash(oldHash))
 		b.cache.Load().drop(old.hash(oldHash))
+		b.banning.Load().drop(oldHash)
 		filter.remove(oldHash)
 	}
 	// If two IDs have the same 64-bit hash, the later entry hides the earlier one,
@@ -359,6 +406,7 @@ func (b *Bans) add(hash uint64, id banID) *entry {
 	e := b.entryAt(number)
 	*e = entry{id: id, until: math.MaxInt64}
 	heap.Push(&b.ends, number)
+	b.banning.Load().drop(hash)
 	filter.add(hash)
 	return e
 }

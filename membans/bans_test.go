@@ -1,6 +1,7 @@
 package membans_test
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -73,5 +74,43 @@ func benchmarkFind(b *testing.B, first, n uint32) {
 	}
 	if found > 0 != (first == 0) {
 		b.Fatalf("%d of %d found", found, i)
+	}
+}
+
+// MayBan names the rules that have banned a client, and no other.
+func TestMayBanNamesOneRule(t *testing.T) {
+	b := membans.New(2)
+	for i := range 70 {
+		b.RuleNumber(fmt.Sprint(i))
+	}
+	client := func(addr string) *fairshare.BanKey {
+		id, _ := fairshare.ParseClientID(addr)
+		key, _ := fairshare.NewBanKey(fairshare.ByAddr, id)
+		return &key
+	}
+	ban := func(addr string, rule uint32, length time.Duration) {
+		b.CountRefusal(&fairshare.Refusal{Key: *client(addr), Rule: rule, Terms: &fairshare.BanTerms{For: length},
+			At: time.Unix(1e9, 0), Bits4: 32, Bits6: 64}, true)
+	}
+	for _, step := range []struct {
+		addr   string
+		rule   uint32
+		length time.Duration
+		want   [3]uint64 // of three clients
+	}{
+		{"192.0.2.1", 3, time.Hour, [3]uint64{1 << 3, 0, 0}},
+		{"192.0.2.1", 69, 100 * time.Hour, [3]uint64{1<<3 | 1<<5, 0, 0}},
+		{"192.0.2.2", 0, time.Hour, [3]uint64{1 << 5, 1, 0}}, // instead of the one that ends first
+		{"192.0.2.3", 1, 100 * time.Hour, [3]uint64{1 << 5, 0, 1 << 1}},
+	} {
+		ban(step.addr, step.rule, step.length)
+		for i, want := range step.want {
+			for range 2 { // the second time from the cache
+				if got := b.MayBan(client(fmt.Sprintf("192.0.2.%d", i+1)), true); got != want {
+					t.Errorf("after the ban of %s by rule %d: client %d: %b, want %b", step.addr, step.rule, i+1, got,
+						want)
+				}
+			}
+		}
 	}
 }

@@ -2,9 +2,9 @@ package membans
 
 import "sync/atomic"
 
-// A cache holds enforced bans that were found, so that frequent requests of
-// a banned client need no lock. Writers hold the lock of the Bans, shared or
-// not; readers need none.
+// A cache holds the ends of enforced bans that were found, or the rules that have
+// entries of a key, so that frequent requests of a banned client need no lock.
+// Writers hold the lock of the Bans, shared or not; readers need none.
 type cache [1 << 16]struct {
 	// The hash of a banID is mixed with the end of its ban. If a reader gets the
 	// two words of different bans, they do not match.

@@ -129,6 +129,9 @@ func runModel(t *testing.T, open func(testing.TB, int) fairshare.Bans) {
 				q := fairshare.BanQuery{Key: k, Rule: rule, DryRun: dryRun, Newcomer: rnd.IntN(2) == 0}
 				if got, want := bans.Find(&q, now), model.Find(&q, now); got != want {
 					t.Fatalf("seed %d, step %d: Find(%+v) = %v, want %v", seed, step, q, got, want)
+				} else if f, ok := bans.(fairshare.BanFilter); ok && got > 0 &&
+					f.MayBan(&q.Key, q.Newcomer)>>(q.Rule%64)&1 == 0 {
+					t.Fatalf("seed %d, step %d: Find(%+v) = %v, and MayBan lacks the rule", seed, step, q, got)
 				}
 				if !isIPv6 {
 					continue
@@ -184,6 +187,9 @@ func runAllocations(t *testing.T, open func(testing.TB, int) fairshare.Bans) {
 				*q = fairshare.BanQuery{Key: *client, Rule: rule, Newcomer: true}
 				bans.Find(q, start)
 				bans.LimitsNewcomers(client, start)
+				if f, ok := bans.(fairshare.BanFilter); ok {
+					f.MayBan(client, true)
+				}
 			}
 		})
 	}
@@ -231,6 +237,10 @@ func runConcurrent(t *testing.T, open func(testing.TB, int) fairshare.Bans) {
 				}
 				if bans.Find(&fairshare.BanQuery{Key: stays, Rule: rule}, start) == 0 {
 					t.Error("a ban that ends last is not found")
+					return
+				}
+				if f, ok := bans.(fairshare.BanFilter); ok && f.MayBan(&stays, false)>>(rule%64)&1 == 0 {
+					t.Error("MayBan lacks the rule of a ban that ends last")
 					return
 				}
 			}
