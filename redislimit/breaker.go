@@ -20,7 +20,7 @@ type breaker struct {
 
 	mu     sync.Mutex
 	recent uint32 // the last questions, a bit each: missed
-	since  int64  // monotonic ns of the first miss since recent was 0
+	since  int64  // ns of the pulse at the first miss since recent was 0
 	good   int    // probes since the breaker opened
 	reason string
 }
@@ -28,23 +28,23 @@ type breaker struct {
 const (
 	recentQuestions = 20
 	mostMissed      = 5
-	// stallTime is how long questions have to be missed for the breaker to open. A shorter stall, of the
-	// store, this program or the machine, makes all questions miss that wait at that moment.
+	// stallTime is how long questions have to be missed for the breaker to open. A shorter stall of the
+	// store makes all questions miss that wait at that moment.
 	stallTime  = int64(100 * time.Millisecond)
 	goodProbes = 3
 	probeEach  = 250 * time.Millisecond
 	floorsFor  = int64(10 * time.Second)
 )
 
-// missed notes at a monotonic time a question that had no answer in time.
-func (b *breaker) missed(mono int64) (opened bool) {
+// missed notes a question that had no answer in time. The time is that of the pulse, in ns.
+func (b *breaker) missed(at int64) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.recent == 0 {
-		b.since = mono
+		b.since = at
 	}
 	b.note(1)
-	if bits.OnesCount32(b.recent) < mostMissed || mono-b.since < stallTime || b.open.Load() {
+	if bits.OnesCount32(b.recent) < mostMissed || at-b.since < stallTime || b.open.Load() {
 		return false
 	}
 	b.trip("it answers too slowly")

@@ -221,6 +221,7 @@ type batch struct {
 	refs      []ref
 	states    []sent
 	scripts   []script
+	began     int64 // own time when it was sent
 	token     [tokenBytes]byte
 	floors    bool
 	deferred  []ref // on their way with another carrier
@@ -503,6 +504,7 @@ func (k *carrier) send() {
 		k.lost(b.scripts, err)
 		return
 	}
+	b.began = c.ownTime()
 	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 	defer cancel()
 	unknown := k.carry(ctx, client, b.scripts, "EVALSHA", takeDigest)
@@ -668,7 +670,9 @@ func (k *carrier) lost(scripts []script, err error) {
 	}
 	c, b := k.core, &k.batch
 	executed := mayBeExecuted(err)
-	k.master.away(reason(err))
+	if !c.stalled(b.began, err) {
+		k.master.away(reason(err))
+	}
 	for i := range scripts {
 		sc := &scripts[i]
 		for j := range b.states[sc.from:sc.to] {

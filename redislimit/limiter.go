@@ -140,6 +140,7 @@ type core struct {
 	most    atomic.Int64 // most of the last five minutes
 	group   group
 	clock   clock
+	pulse   pulse
 	routes  atomic.Pointer[routes]
 	finding sync.Mutex // held while the masters of a cluster are found
 	stats   stats
@@ -598,7 +599,7 @@ func (c *core) missed(q *question) {
 		if i > 0 && q.parts[i-1].tag == p.tag || p.credit {
 			continue
 		}
-		if m := c.master(p.tag); m.breaker.missed(c.mono()) {
+		if m := c.master(p.tag); m.breaker.missed(c.ownTime()) {
 			m.wentAway()
 		}
 	}

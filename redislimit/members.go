@@ -78,6 +78,8 @@ func (c *core) id() string { return hex.EncodeToString(c.me[:]) }
 
 // begin connects and starts all goroutines. It waits for the first heartbeat.
 func (c *core) begin(ctx context.Context) {
+	c.wg.Add(1)
+	go c.pulses()
 	first := &master{core: c}
 	first.init()
 	c.routes.Store(&routes{only: first, masters: map[string]*master{"": first}})
@@ -512,7 +514,7 @@ func (m *master) probe(ctx context.Context) {
 		}
 	}
 	var reply []rueidis.RedisMessage
-	began := time.Now()
+	began, own := time.Now(), c.ownTime()
 	m.seq++
 	if err == nil {
 		reply, err = run(ctx, client, probeScript, []string{m.beat.Load().key}, c.id(), strconv.FormatInt(m.seq, 10),
@@ -522,7 +524,7 @@ func (m *master) probe(ctx context.Context) {
 		err = errors.New("the probe has an unknown reply")
 	}
 	if err != nil {
-		if c.ctx.Err() == nil {
+		if c.ctx.Err() == nil && !c.stalled(own, err) {
 			m.away(reason(err))
 		}
 		_, _ = m.breaker.probed(false)
