@@ -160,10 +160,8 @@ func (p *Policy) OpenState(ctx context.Context) error {
 	}
 	state.logins = p.logins
 	state.restoreLogins(p.Now())
-	if _, follows := state.store.(*group); !follows { // a group reports clients itself, also those of other servers
-		p.readFirstSeen(p.knowInHistory)
-	}
-	p.useQueue(rt)
+	_, follows := state.store.(*group) // a group reports clients itself, also those of other servers
+	p.readFirstSeen(!follows, p.useQueue(rt))
 	p.useVisitors(rt)
 	p.useRobots(rt)
 	p.readFleets(ctx)
@@ -275,7 +273,7 @@ func (p *Policy) Discard(next *Runtime) {
 // Use puts a prepared runtime in force; replace hands it to the handlers.
 // Requests in progress keep the runtime that judged them.
 func (p *Policy) Use(ctx context.Context, next *Runtime, replace func()) {
-	p.useQueue(next)
+	p.readFirstSeen(false, p.useQueue(next))
 	p.useVisitors(next)
 	p.useRobots(next)
 	old := p.current.Swap(next)
@@ -351,16 +349,23 @@ func (p *Policy) knowClient(id fairshare.ClientID, first time.Time) {
 	}
 }
 
-// readFirstSeen calls known, in the background, with each client of the registry
-// and the time when it was seen first.
-func (p *Policy) readFirstSeen(known func(client netip.Prefix, first time.Time)) {
-	if p.state.store == nil {
+// readFirstSeen reads the clients of the registry once, in the background. It tells the queues, and with history the
+// history, when each was first seen.
+func (p *Policy) readFirstSeen(history bool, queues []*share.Queue) {
+	if p.state.store == nil || !history && len(queues) == 0 {
 		return
 	}
 	p.readingHistory.Go(func() {
 		err := p.state.store.FirstSeen(p.ending, func(id fairshare.ClientID, first time.Time) bool {
-			if id.Prefix.IsValid() && !id.Via.IsValid() {
-				known(id.Prefix, first)
+			if !id.Prefix.IsValid() || id.Via.IsValid() {
+				return true
+			}
+			if history {
+				p.knowInHistory(id.Prefix, first)
+			}
+			at, now := p.options.Clock.FromWall(first), p.Now()
+			for _, queue := range queues {
+				queue.Known(id.Prefix, at, now)
 			}
 			return true
 		})

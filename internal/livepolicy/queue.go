@@ -3,7 +3,6 @@ package livepolicy
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -15,10 +14,11 @@ import (
 // useQueue gives a runtime the queues of its upstreams, if its policy file shares them. Each
 // site has one, so that a slow site does not take the turns of the others. They are the same
 // for all runtimes: requests that wait in them or are at the upstream stay there over a reload.
-func (p *Policy) useQueue(rt *Runtime) {
+// It returns the queues that need the clients of the registry, see readFirstSeen.
+func (p *Policy) useQueue(rt *Runtime) (unread []*share.Queue) {
 	if rt.File.Share == nil {
 		p.slots.stop()
-		return
+		return nil
 	}
 	p.queue = p.openQueue(rt, p.queue)
 	rt.Share, rt.Shares = p.queue, map[string]*share.Queue{}
@@ -31,12 +31,11 @@ func (p *Policy) useQueue(rt *Runtime) {
 	for _, queue := range rt.queues() {
 		if known[queue] = p.knowAges[queue]; rt.File.Share.Ages && !known[queue] {
 			known[queue] = true
-			p.readFirstSeen(func(client netip.Prefix, first time.Time) {
-				queue.Known(client, p.options.Clock.FromWall(first), p.Now())
-			})
+			unread = append(unread, queue)
 		}
 	}
 	p.knowAges = known
+	return unread
 }
 
 // openQueue returns a queue with the options of a runtime: old, or a new one if that is nil.

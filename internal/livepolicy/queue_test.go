@@ -1,10 +1,12 @@
 package livepolicy
 
 import (
+	"context"
 	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -132,20 +134,41 @@ func TestQueueKnowsTheClientsOfTheRegistry(t *testing.T) {
 		FirstSeen: now.Add(-time.Hour), LastSeen: now}}}); err != nil {
 		t.Fatal(err)
 	}
-	p := openPolicy(t, "share: 8\nrules: []\n")
-	p.state = &State{store: store}
-	p.useQueue(p.Current())
+	p := openPolicy(t, "share: 8\nrules: []\nsites:\n  a.example: http://127.0.0.1:3000\n  b.example: http://127.0.0.1:3001\n")
+	reads := &countedReads{records: store}
+	p.state = &State{store: reads}
+	p.readFirstSeen(true, p.useQueue(p.Current()))
+	p.readFirstSeen(false, p.useQueue(p.Current())) // all queues know the clients by now
 	p.readingHistory.Wait()
-	q := p.Current().Share
-	for _, addr := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"} {
-		claim := q.Claim(&fairshare.Request{Addr: netip.MustParseAddr(addr), Time: now})
-		if _, err := q.Wait(t.Context(), &claim); err != nil {
-			t.Fatal(err)
+	if n := reads.firstSeen.Load(); n != 1 {
+		t.Errorf("the clients were read %d times, want once for all queues", n)
+	}
+	queues := p.Current().queues()
+	if len(queues) != 3 {
+		t.Fatalf("%d queues", len(queues))
+	}
+	for site, q := range queues {
+		for _, addr := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"} {
+			claim := q.Claim(&fairshare.Request{Addr: netip.MustParseAddr(addr), Time: now})
+			if _, err := q.Wait(t.Context(), &claim); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if st := q.Stats().Classes; st[1].Turns != 1 || st[6].Turns != 2 {
+			t.Errorf("site %q: %+v", site, st)
 		}
 	}
-	if st := q.Stats().Classes; st[1].Turns != 1 || st[6].Turns != 2 {
-		t.Errorf("%+v", st)
-	}
+}
+
+// countedReads counts how often the clients are read.
+type countedReads struct {
+	records
+	firstSeen atomic.Int64
+}
+
+func (c *countedReads) FirstSeen(ctx context.Context, seen func(fairshare.ClientID, time.Time) bool) error {
+	c.firstSeen.Add(1)
+	return c.records.FirstSeen(ctx, seen)
 }
 
 func parseFile(t *testing.T, text string) *policyfile.File {
