@@ -202,7 +202,7 @@ func (g *Guard) sortSites() {
 		}
 	}
 	for i := range g.sets {
-		g.sets[i].index = newWalkIndex(compiled[i], g.policy.FoldPaths)
+		g.sets[i].index = newWalkIndex(compiled[i], g.sets[i].rules, g.policy.FoldPaths)
 		g.indexWords = max(g.indexWords, len(g.sets[i].index.anyPath))
 	}
 }

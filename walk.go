@@ -28,15 +28,24 @@ type walkIndex struct {
 	attempts []uint64     // rules that hold only for attempts
 	shared   []*condition // conditions that are evaluated once for all rules, at most maxShared
 	sharedBy [][]uint64   // the rules of each of shared
-	uses     []uint64     // of each rule: its conditions among shared, one bit each
-	rest     []matcher    // of each rule: the conditions that are neither indexed nor shared; evaluated last
+	steps    []walkStep
+}
+
+// A walkStep is one rule of a walkIndex.
+type walkStep struct {
+	uses  uint64  // its conditions among shared, one bit each
+	rest  matcher // the conditions that are neither indexed nor shared; evaluated last
+	rule  int32   // place in Guard.rules
+	limit int32   // of a rule that is plain: place in Guard.limits
+	plain bool    // as in compiledRule
+	dry   bool    // the rule is in dry run
 }
 
 // maxShared is how many conditions are shared. Rules evaluate the others for themselves.
 const maxShared = 64
 
-// newWalkIndex returns the index for compiled rules.
-func newWalkIndex(rules []compiledRule, foldPaths bool) *walkIndex {
+// newWalkIndex returns the index for compiled rules, which are at places in Guard.rules.
+func newWalkIndex(rules []compiledRule, places []int32, foldPaths bool) *walkIndex {
 	words := (len(rules) + 63) / 64
 	x := &walkIndex{methods: knownMethods(rules), anyPath: make([]uint64, words), bots: make([]uint64, words),
 		queries: make([]uint64, words), attempts: make([]uint64, words), paths: pathIndex{fold: foldPaths}}
@@ -95,7 +104,8 @@ func newWalkIndex(rules []compiledRule, foldPaths bool) *walkIndex {
 		if !pathed {
 			x.anyPath[word] |= bit
 		}
-		x.rest = append(x.rest, rest)
+		x.steps = append(x.steps, walkStep{rest: rest, rule: places[i], limit: int32(rules[i].limit),
+			plain: rules[i].plain, dry: rules[i].DryRun})
 	}
 	x.paths.addFilter()
 	x.share()
@@ -104,7 +114,6 @@ func newWalkIndex(rules []compiledRule, foldPaths bool) *walkIndex {
 
 // share moves conditions from rest to shared, the cheap ones first: all, or those of the most rules.
 func (x *walkIndex) share() {
-	x.uses = make([]uint64, len(x.rest))
 	seed := maphash.MakeSeed()
 	known := map[uint64][]*condition{} // one of equal conditions, by their sum
 	find := func(c *condition) *condition {
@@ -121,9 +130,9 @@ func (x *walkIndex) share() {
 		return c
 	}
 	rules := map[*condition][]int{} // that have it
-	for i := range x.rest {
-		for j := range x.rest[i] {
-			if c := &x.rest[i][j]; c.sharable() {
+	for i := range x.steps {
+		for j := range x.steps[i].rest {
+			if c := &x.steps[i].rest[j]; c.sharable() {
 				c = find(c)
 				if rules[c] = append(rules[c], i); len(rules[c]) == 1 {
 					x.shared = append(x.shared, c)
@@ -137,16 +146,16 @@ func (x *walkIndex) share() {
 	for n, c := range x.shared {
 		x.sharedBy = append(x.sharedBy, make([]uint64, len(x.anyPath)))
 		for _, i := range rules[c] {
-			x.uses[i] |= 1 << n
+			x.steps[i].uses |= 1 << n
 			x.sharedBy[n][i/64] |= 1 << (i % 64)
 		}
 	}
-	for i, conditions := range x.rest {
-		x.rest[i] = nil
+	for i := range x.steps {
+		conditions := x.steps[i].rest
+		x.steps[i].rest = nil
 		for j := range conditions {
-			c := &conditions[j]
-			if !c.sharable() || !slices.Contains(x.shared, find(c)) {
-				x.rest[i] = append(x.rest[i], *c)
+			if c := &conditions[j]; !c.sharable() || !slices.Contains(x.shared, find(c)) {
+				x.steps[i].rest = append(x.steps[i].rest, *c)
 			}
 		}
 	}
@@ -272,27 +281,25 @@ func (g *Guard) walk(d *decision, v *Verdict) *compiledRule {
 	known := uint64(0) // the shared conditions that were evaluated and hold
 	for word := range candidates {
 		for rules := candidates[word]; rules != 0; {
-			bit := mathbits.TrailingZeros64(rules)
+			step := &x.steps[word*64+mathbits.TrailingZeros64(rules)]
 			rules &= rules - 1
-			i := word*64 + bit
-			if unknown := x.uses[i] &^ known; unknown != 0 {
+			if unknown := step.uses &^ known; unknown != 0 {
 				failed := -1
 				if known, failed = x.evaluate(d, known, unknown); failed >= 0 {
-					for w := word; w < len(candidates); w++ {
-						candidates[w] &^= x.sharedBy[failed][w]
+					for w, rules := range x.sharedBy[failed] {
+						candidates[w] &^= rules
 					}
 					rules &= candidates[word]
 					continue
 				}
 			}
-			if len(x.rest[i]) > 0 && !x.rest[i].holds(d) {
+			if len(step.rest) > 0 && !step.rest.holds(d) {
 				continue
 			}
-			rule := set.rules[i]
-			if r := &g.rules[rule]; named && r.plain {
-				d.matched = append(d.matched, rule)
-				d.add(int(rule), r.limit, r.DryRun)
-			} else if block, ends := g.apply(int(rule), d, v); ends {
+			if named && step.plain {
+				d.matched = append(d.matched, step.rule)
+				d.add(int(step.rule), int(step.limit), step.dry)
+			} else if block, ends := g.apply(int(step.rule), d, v); ends {
 				return block
 			}
 		}

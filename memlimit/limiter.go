@@ -20,6 +20,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"fairshare"
 )
@@ -242,12 +243,8 @@ func (l *Limiter) take(at int64, takes []fairshare.Take, tallies []fairshare.Tal
 
 // takeBoth takes both groups. used may be nil, see TakeRoom.
 func (l *Limiter) takeBoth(at int64, takes []fairshare.Take, tallies []fairshare.Tally, used []int64) {
-	dry := false
-	for i := range takes {
-		dry = dry || takes[i].DryRun
-	}
-	pass := l.takeGroup(at, takes, tallies, used, false)
-	if dry {
+	pass, others := l.takeGroup(at, takes, tallies, used, false)
+	if others {
 		if pass {
 			l.takeGroup(at, takes, tallies, used, true)
 		} else {
@@ -324,8 +321,14 @@ type keyHash struct {
 }
 
 func (k *keyHashes) of(l *Limiter, key []byte) *keyHash {
-	for i := range min(k.n, len(k.known)) {
-		if h := &k.known[i]; len(h.key) == len(key) && len(key) > 0 && &h.key[0] == &key[0] {
+	if h := &k.known[0]; h.is(key) && k.n > 0 {
+		return h
+	}
+	if h := &k.known[1]; h.is(key) && k.n > 1 {
+		return h
+	}
+	for i := 2; i < min(k.n, len(k.known)); i++ {
+		if h := &k.known[i]; h.is(key) {
 			return h
 		}
 	}
@@ -333,6 +336,11 @@ func (k *keyHashes) of(l *Limiter, key []byte) *keyHash {
 	k.n++
 	h.key, h.hash, h.both = key, l.table.secret.hash(key), false
 	return h
+}
+
+// is reports whether key is the same memory.
+func (h *keyHash) is(key []byte) bool {
+	return unsafe.SliceData(h.key) == unsafe.SliceData(key) && len(h.key) == len(key)
 }
 
 // second returns the second half of the hash.

@@ -9,16 +9,17 @@ import (
 
 // A work is one take of a group on its way.
 type work struct {
-	spot   // where its state is, if there is one
-	l      *limit
-	home   int // its home set; not of a concurrent limit
-	hash   uint64
-	other  uint64 // second half of its name in slots, if it has one
-	cost   uint64 // of a held limit: what is held for the key
-	take   int32  // its index in the takes
-	shard  uint8  // of slots
-	over   bool
-	second bool // the set after home is locked too
+	spot    // where its state is, if there is one
+	l       *limit
+	home    int // its home set; not of a concurrent limit
+	hash    uint64
+	other   uint64 // second half of its name in slots, if it has one
+	cost    uint64 // of a held limit: what is held for the key
+	take    int32  // its index in the takes
+	shard   uint8  // of slots
+	tracked bool   // see limit.tracked
+	over    bool
+	second  bool // the set after home is locked too
 	view
 }
 
@@ -35,11 +36,11 @@ type toLock struct {
 // ceiling for each limit at most.
 const mostTakes = 64
 
-// takeGroup takes the dry takes or the others, and reports whether all
-// passed. What it charges is as if requests came one after another: it locks
+// takeGroup takes the dry takes or the others. It reports whether all passed, and whether there are
+// takes that are not of the group. What it charges is as if requests came one after another: it locks
 // whatever it will look at before it looks, and lets go when it is done.
 func (l *Limiter) takeGroup(now int64, takes []fairshare.Take, tallies []fairshare.Tally, used []int64,
-	dry bool) bool {
+	dry bool) (pass, others bool) {
 	switch n := len(takes); { // clearing less memory is worth a branch
 	case n <= 4:
 		var few [4]work
@@ -56,22 +57,24 @@ func (l *Limiter) takeGroup(now int64, takes []fairshare.Take, tallies []fairsha
 
 // takeWorks is takeGroup with room for the works of a request, which are zero.
 func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tallies []fairshare.Tally,
-	used []int64, dry bool) bool {
+	used []int64, dry bool) (pass, others bool) {
 	var keys keyHashes
 	var few [16]toLock
-	locks, tracked := few[:0], false
+	locks, shards := few[:0], uint64(0) // the shards of tracked limits, one bit each
 	for i := range takes {
-		if takes[i].DryRun != dry {
+		take := &takes[i]
+		if take.DryRun != dry {
+			others = true
 			continue
 		}
-		lim := l.limit(takes[i].Limit, takes[i].Every)
-		key := keys.of(l, takes[i].Key)
+		lim := l.limit(take.Limit, take.Every)
+		key := keys.of(l, take.Key)
 		works = works[:len(works)+1]
 		w := &works[len(works)-1]
-		w.slot, w.l, w.take, w.hash, w.cost = -1, lim, int32(i), key.hash^lim.salt, uint64(max(0, takes[i].Cost))
+		w.slot, w.l, w.take, w.hash, w.cost = -1, lim, int32(i), key.hash^lim.salt, uint64(max(0, take.Cost))
 		if lim.tracked {
-			tracked = true
-			w.other, w.shard = key.second(l), uint8(shardOf(key.hash))
+			w.other, w.shard, w.tracked = key.second(l), uint8(shardOf(key.hash)), true
+			shards |= 1 << w.shard
 			if lim.kind == concurrent {
 				continue
 			}
@@ -84,16 +87,16 @@ func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tal
 			locks = append(locks, toLock{w.home, len(works) - 1})
 		}
 	}
-	if tracked {
-		return l.takeTracked(now, works, locks, takes, tallies, used)
+	if shards != 0 {
+		return l.takeTracked(now, works, locks, shards, takes, tallies, used), others
 	}
 	sortByHome(locks)
-	pass := l.table.open(works, locks, now)
+	pass = l.table.open(works, locks, now)
 	if pass && used != nil {
 		noteUsed(works, used)
 	}
 	l.table.closeAll(works, locks, now, pass, tallies)
-	return pass
+	return pass, others
 }
 
 // sortByHome sorts by home. There are few locks.
@@ -218,22 +221,16 @@ func (t *table) closeAll(works []work, locks []toLock, now int64, pass bool, tal
 }
 
 // takeTracked is takeGroup with limits among works that requests in progress
-// have something of. locks are those of the other works.
-func (l *Limiter) takeTracked(now int64, works []work, locks []toLock, takes []fairshare.Take,
+// have something of. locks are those of the other works, shards those of these limits.
+func (l *Limiter) takeTracked(now int64, works []work, locks []toLock, shards uint64, takes []fairshare.Take,
 	tallies []fairshare.Tally, used []int64) bool {
-	var wanted uint64 // shards, one bit each
-	for i := range works {
-		if works[i].l.tracked {
-			wanted |= 1 << works[i].shard
-		}
-	}
-	for rest := wanted; rest != 0; rest &= rest - 1 {
+	for rest := shards; rest != 0; rest &= rest - 1 {
 		l.slots.shards[bits.TrailingZeros64(rest)].mu.Lock()
 	}
-	pass := true
+	pass, locked := true, false
 	for i := range works {
 		w := &works[i]
-		if !w.l.tracked {
+		if !w.tracked {
 			continue
 		}
 		name := w.name()
@@ -246,7 +243,7 @@ func (l *Limiter) takeTracked(now int64, works []work, locks []toLock, takes []f
 			w.cost = taken
 			w.over = !w.l.passesWith(w.view, taken)
 		default: // it is read under a lock
-			w.cost = taken
+			w.cost, locked = taken, true
 			locks = append(locks, toLock{w.home, i})
 		}
 		if w.over {
@@ -257,7 +254,7 @@ func (l *Limiter) takeTracked(now int64, works []work, locks []toLock, takes []f
 	if !l.table.open(works, locks, now) {
 		pass = false
 	}
-	for i := range works { // held ones that were read under a lock
+	for i := 0; locked && i < len(works); i++ { // held ones that were read under a lock
 		if w := &works[i]; w.l.held && w.in != nil && !w.over && !w.l.passesWith(w.view, w.cost) {
 			w.over, pass = true, false
 		}
@@ -269,7 +266,7 @@ func (l *Limiter) takeTracked(now int64, works []work, locks []toLock, takes []f
 	for i := range works {
 		w := &works[i]
 		switch {
-		case !w.l.tracked:
+		case !w.tracked:
 		case pass:
 			sh, cost := &l.slots.shards[w.shard], int64(w.cost)
 			if w.l.held {
@@ -287,7 +284,7 @@ func (l *Limiter) takeTracked(now int64, works []work, locks []toLock, takes []f
 			tallies[w.take] = fairshare.Tally{Over: w.over, Used: int64(w.cur)}
 		}
 	}
-	for rest := wanted; rest != 0; rest &= rest - 1 {
+	for rest := shards; rest != 0; rest &= rest - 1 {
 		l.slots.shards[bits.TrailingZeros64(rest)].mu.Unlock()
 	}
 	return pass

@@ -14,14 +14,24 @@ import (
 )
 
 // BenchmarkDecideBuiltIn measures Decide and Settle with the built-in policy, for
-// one page of each client in turn.
+// one page of each client in turn. With bans, other clients are banned.
 func BenchmarkDecideBuiltIn(b *testing.B) {
 	for _, clients := range []uint32{1, 10_000} {
-		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) { decideBuiltIn(b, clients) })
+		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) { decideBuiltIn(b, clients, membans.New(0)) })
 	}
+	b.Run("bans=1000", func(b *testing.B) {
+		bans := membans.New(0)
+		for i := range 1000 {
+			key, _ := fairshare.NewBanKey(fairshare.ByAddr, fairshare.ClientID{
+				Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}), 32)})
+			bans.CountRefusal(&fairshare.Refusal{Key: key, Rule: bans.RuleNumber("secrets"), Bits4: 32, Bits6: 64,
+				Terms: &fairshare.BanTerms{After: 1, For: 100 * time.Hour}, At: time.Unix(1_800_000_000, 0)}, true)
+		}
+		decideBuiltIn(b, 10_000, bans)
+	})
 }
 
-func decideBuiltIn(b *testing.B, clients uint32) {
+func decideBuiltIn(b *testing.B, clients uint32, bans *membans.Bans) {
 	file := policyfile.BuiltIn()
 	file.Provide(policyfile.Facts{Bots: true, Busy: true, Attempts: true})
 	policy := file.Policy
@@ -29,7 +39,7 @@ func decideBuiltIn(b *testing.B, clients uint32) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	g, err := fairshare.NewGuard(&policy, limiter, membans.New(0))
+	g, err := fairshare.NewGuard(&policy, limiter, bans)
 	if err != nil {
 		b.Fatal(err)
 	}
