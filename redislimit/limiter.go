@@ -415,7 +415,7 @@ func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, talli
 		clear(tallies)
 		return nil, false
 	}
-	mono, ns := c.mono(), at.UnixNano()
+	ns := at.UnixNano()
 	if c.firstAt.Load() == 0 {
 		c.firstAt.CompareAndSwap(0, ns)
 	}
@@ -433,7 +433,7 @@ func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, talli
 				e.noted = true
 				c.queueNote(r.refs[i], e)
 			}
-			if tallies[i].Over && c.isOld(e, s, mono) && !e.reading && c.isUp(e.tag) {
+			if tallies[i].Over && !e.reading && c.isOld(e, s) && c.isUp(e.tag) {
 				old = old || first && !pass && !t.DryRun || pass && t.DryRun
 			}
 			continue
@@ -535,8 +535,8 @@ func (c *core) remembers(r ref, s *spec, ns int64) bool {
 }
 
 // isOld reports whether a view that refuses is to be read again.
-func (c *core) isOld(e *entry, s *spec, mono int64) bool {
-	return !e.known || mono-e.seen > s.refresh || c.opts.alwaysAsk
+func (c *core) isOld(e *entry, s *spec) bool {
+	return !e.known || c.opts.alwaysAsk || c.mono()-e.seen > s.refresh
 }
 
 // read waits until the states of a question are in the view.
