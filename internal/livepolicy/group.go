@@ -63,6 +63,7 @@ type group struct {
 	seen     func(client fairshare.ClientID, first time.Time) // is called for each client of the database
 	names    *confirmedNames                                  // that this server has asked the DNS for
 	learn    func(pgregistry.ConfirmedName)                   // takes those of other servers
+	wall     func() time.Time                                 // the clock of this machine
 	posted   chan struct{}                                    // the outbox has something
 
 	mu        sync.Mutex
@@ -75,14 +76,15 @@ type group struct {
 	// latest reading, after that reading. So each reading begins where the one before the latest ended.
 	seenTo, readTo int64
 
-	namesTo int64 // names were read up to this time of the database; used by followSeen
+	namesTo    int64 // names were read up to this time of the database; used by followSeen
+	clockWrong bool  // and that was logged; used by followSeen
 }
 
 // openGroup opens the shared registry, and reads what other servers and operators have decided. If it is away, or
 // reading takes longer than firstSync, that is logged and is not an error.
 func openGroup(ctx context.Context, local *store, remote sqlregistry.Remote, log func(string)) (*group, error) {
 	g := &group{store: local, remote: remote, options: setup.RemoteOptions(remote), log: log,
-		posted: make(chan struct{}, 1), restored: func([]fairshare.BanRecord) {}}
+		posted: make(chan struct{}, 1), wall: time.Now, restored: func([]fairshare.BanRecord) {}}
 	g.options.Bounds = registry.Bounds{Clients: local.opts.Clients, Stories: local.opts.Stories, Age: local.opts.Age}
 	g.options.Listen, g.options.Log = true, log
 	connecting, cancel := context.WithTimeout(ctx, connectTime)
@@ -579,7 +581,7 @@ func describe(all []sqlregistry.Pending) string {
 func (g *group) followSeen(ctx context.Context) {
 	reported := ""
 	for {
-		err := errors.Join(g.readSeen(ctx), g.shareNames(ctx))
+		err := errors.Join(g.readSeen(ctx), g.shareNames(ctx), g.compareClocks(ctx))
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -618,6 +620,43 @@ func (g *group) shareNames(ctx context.Context) error {
 		g.namesTo = last
 	}
 	return err
+}
+
+// compareClocks logs when the clock of this machine is wrong by that of the database, and when it is right again.
+// Bans contain times of the machine that made them.
+func (g *group) compareClocks(ctx context.Context) error {
+	r := g.connection()
+	if r == nil {
+		return nil
+	}
+	began := time.Now()
+	database, err := r.Now(ctx)
+	if err != nil {
+		return err
+	}
+	trip := time.Since(began)
+	ahead := g.wall().Add(-trip / 2).Sub(database)
+	if wrong := ahead.Abs() > clockTolerance+trip; wrong != g.clockWrong {
+		g.clockWrong = wrong
+		g.log(clockLine(ahead, wrong))
+	}
+	return nil
+}
+
+// clockTolerance is how far the clock of a machine may be off without a warning.
+const clockTolerance = 5 * time.Second
+
+// clockLine says whether a clock is wrong, and what follows from it.
+func clockLine(ahead time.Duration, wrong bool) string {
+	switch {
+	case !wrong:
+		return "the clock of this machine agrees with that of the shared database again"
+	case ahead > 0:
+		return fmt.Sprintf("warning: the clock of this machine is %s ahead of the shared database's: bans of other "+
+			"servers end too early here; synchronize it", prose.Duration(ahead))
+	}
+	return fmt.Sprintf("warning: the clock of this machine is %s behind the shared database's: bans of other "+
+		"servers end too late here; synchronize it", prose.Duration(-ahead))
 }
 
 // readSeen calls seen for the clients that have come since the last call. While the database is away it does nothing.

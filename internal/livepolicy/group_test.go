@@ -45,8 +45,14 @@ func joinIn(t *testing.T, url, text, folder string) *member {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return openMember(t, url, file, folder, httpguard.NewClock())
+}
+
+func openMember(t *testing.T, url string, file *policyfile.File, folder string, clock *httpguard.Clock) *member {
+	t.Helper()
 	m := &member{folder: folder}
-	m.Policy, err = New(t.Context(), file, Options{Clock: httpguard.NewClock(), Folder: folder, RegistryURL: url,
+	var err error
+	m.Policy, err = New(t.Context(), file, Options{Clock: clock, Folder: folder, RegistryURL: url,
 		Log: func(line string) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
