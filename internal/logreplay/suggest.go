@@ -94,7 +94,7 @@ func (s *session) suggestion(base *replay.Report, advice *replay.Advice, least [
 		text.WriteString(rule.YAML)
 		rules = append(rules, text.String())
 	}
-	what := "the built-in policy"
+	what := "The built-in policy"
 	if s.Policy != "" {
 		what = s.Policy
 	}
@@ -107,13 +107,12 @@ func (s *session) suggestion(base *replay.Report, advice *replay.Advice, least [
 		}
 		head.WriteString(comment("",
 			fmt.Sprintf("Nothing needs to be done. %s refuses %s, and %s This is the same policy.",
-				upperFirst(what), prose.Plural(refused, "request"), reason)))
+				what, prose.Plural(refused, "request"), reason)))
 		s.log("nothing needs to be done: the policy stays as it is")
 	default:
 		head.WriteString(comment("",
 			fmt.Sprintf("%s refuses %s. With %s more it refuses those below, too. Test it on the log:",
-				upperFirst(what),
-				prose.Plural(refused, "request"), prose.Plural(len(rules), "rule"))))
+				what, prose.Plural(refused, "request"), prose.Plural(len(rules), "rule"))))
 		head.WriteString("#\n" + "#     " + s.command("replay", "suggested.yaml") + "\n")
 	}
 	for _, note := range advice.Notes {
