@@ -430,16 +430,17 @@ func TestInjectionsAreNotSearches(t *testing.T) {
 // The tests by which sqlmap finds an injection in a search that exists. It sends the user agent of a browser and
 // loads nothing else.
 func TestBuiltInPolicyStopsTestsOfInjections(t *testing.T) {
+	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.org",
+		UserAgent: firefox}
 	for name, tests := range map[string][]string{
-		"texts":        {"river') AND 9341=7962 AND ('ydiF'='ydiF", `river") AND 2330=5642 AND ("OogC"="OogC`},
-		"patterns":     {"river') AND 5993=3067 AND ('bNOK' LIKE 'bNOK", "river' AND 9183=9814 AND 'IRJH' LIKE 'IRJH"},
-		"cases":        {"river AND 4257=(SELECT (CASE WHEN (4257=3006) THEN 4257 ELSE 1 END))"},
-		"errors":       {"river AND UPDATEXML(1,2,3)", "river AND 1=CAST((CHR(113)||'x') AS NUMERIC)", "x OR FLOOR(RAND(0)*2)"},
+		"texts":    {"river') AND 9341=7962 AND ('ydiF'='ydiF", `river") AND 2330=5642 AND ("OogC"="OogC`},
+		"patterns": {"river') AND 5993=3067 AND ('bNOK' LIKE 'bNOK", "river' AND 9183=9814 AND 'IRJH' LIKE 'IRJH"},
+		"cases":    {"river AND 4257=(SELECT (CASE WHEN (4257=3006) THEN 4257 ELSE 1 END))"},
+		"errors": {"river AND UPDATEXML(1,2,3)", "river AND 1=CAST((CHR(113)||'x') AS NUMERIC)",
+			"x OR FLOOR(RAND(0)*2)"},
 		"sorted lists": {"river ORDER BY 1-- qk", "river') ORDER BY 1#", "river' ORDER BY 1-- -"},
 	} {
 		s := newSite(t)
-		req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.org",
-			UserAgent: firefox}
 		passed := 0
 		for i := range 40 {
 			if s.request(req, "/?s="+url.QueryEscape(tests[i%len(tests)]), 200) == fairshare.Allow {
@@ -451,10 +452,9 @@ func TestBuiltInPolicyStopsTestsOfInjections(t *testing.T) {
 		}
 	}
 	s := newSite(t) // searches of people and catalogs
-	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.org",
-		UserAgent: firefox}
-	for _, search := range []string{`("climate change") AND ("policy" OR "law")`, "rock 'n' roll and 'blues'", "x=1&y=2",
-		"title like 'river%'", "order by 12 noon", "what is 1=1", `{"a": "b"}`, "case when in the rain", "select (a) or (b)"} {
+	for _, search := range []string{`("climate change") AND ("policy" OR "law")`, "rock 'n' roll and 'blues'",
+		"x=1&y=2", "title like 'river%'", "order by 12 noon", "what is 1=1", `{"a": "b"}`, "case when in the rain",
+		"select (a) or (b)"} {
 		for range 2 {
 			if got := s.request(req, "/?s="+url.QueryEscape(search), 200); got != fairshare.Allow {
 				t.Errorf("%s: %v by %q", search, got, s.rule)
