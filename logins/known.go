@@ -131,35 +131,98 @@ var loginQueries = []string{
 	"?login/login",
 }
 
-// A loginQuery is one of loginQueries. It is looked for at its mark, a byte that is rare in queries.
-type loginQuery struct {
+// A markedText is a text in lower case that queries may hold. It is looked for at its mark, a byte that is rare in
+// queries.
+type markedText struct {
 	text  string
 	mark  int  // the place of the mark
 	after byte // behind the mark
 }
 
-// loginQueriesAt has loginQueries by their marks.
-var loginQueriesAt = func() (t [256][]loginQuery) {
-	for _, text := range loginQueries {
+// markedTexts are texts by their marks.
+type markedTexts [256][]markedText
+
+func byMark(texts ...string) *markedTexts {
+	var t markedTexts
+	for _, text := range texts {
 		i := strings.IndexAny(text, ":=?")
-		t[text[i]] = append(t[text[i]], loginQuery{text, i, text[i+1]})
+		t[text[i]] = append(t[text[i]], markedText{text, i, text[i+1]})
 	}
-	return t
-}()
+	return &t
+}
+
+var (
+	loginTexts    = byMark(loginQueries...)
+	ucpLoginTexts = byMark("mode=login")
+)
 
 // isLoginQuery reports whether a query means the login of a usual application.
 func isLoginQuery(query string) bool {
-	if query == "" || len(query) > 4096 {
-		return false
-	}
-	if strings.IndexByte(query, '%') >= 0 {
-		query = strings.ReplaceAll(strings.ReplaceAll(query, "%2F", "/"), "%3A", ":")
-	}
-	if hasFoldedPrefix(query, "login/login") {
+	return hasFoldedPrefix(query, "login/login") || holdsText(query, loginTexts)
+}
+
+const (
+	unescapedSize  = 4096 // bytes of a query that are unescaped at once
+	longestText    = 32   // bytes of a markedText
+	spacesOfTitles = " _" // MediaWiki drops them behind a colon
+)
+
+// holdsText reports whether a query holds one of some texts, as it is or with its escapes decoded once.
+func holdsText(query string, texts *markedTexts) bool {
+	if findText(query, texts) {
 		return true
 	}
+	return (strings.IndexByte(query, '%') >= 0 || strings.IndexByte(query, ':') >= 0) && unescapedHolds(query, texts)
+}
+
+// unescapedHolds is holdsText for a query with its escapes decoded, and without spaces behind colons. Bytes that are
+// not an escape stay.
+func unescapedHolds(query string, texts *markedTexts) bool {
+	var buf [unescapedSize]byte
+	buf[0] = '?'
+	n := 1
+	for i := 0; i < len(query); i++ {
+		c := query[i]
+		switch {
+		case c == '+':
+			c = ' '
+		case c == '%' && i+2 < len(query):
+			if hi, lo := hexDigits[query[i+1]], hexDigits[query[i+2]]; hi|lo < 16 {
+				c = hi<<4 | lo
+				i += 2
+			}
+		}
+		if buf[n-1] == ':' && strings.IndexByte(spacesOfTitles, c) >= 0 {
+			continue
+		}
+		if n == len(buf) {
+			if findText(buf[:n], texts) {
+				return true
+			}
+			n = copy(buf[:], buf[n-longestText:]) // a text may continue
+		}
+		buf[n] = c
+		n++
+	}
+	return findText(buf[:n], texts)
+}
+
+// hexDigits has the values of hexadecimal digits; 255 for other bytes.
+var hexDigits = func() (t [256]byte) {
+	for c := range t {
+		t[c] = 255
+	}
+	for i, c := range "0123456789abcdef" {
+		t[c] = byte(i)
+	}
+	copy(t['A':'G'], t['a':'g'])
+	return t
+}()
+
+// findText reports whether a query holds one of some texts.
+func findText[T string | []byte](query T, texts *markedTexts) bool {
 	for i := 0; i+1 < len(query); i++ {
-		for _, part := range loginQueriesAt[query[i]] {
+		for _, part := range texts[query[i]] {
 			if query[i+1]|0x20 == part.after && part.mark <= i && hasFoldedPrefix(query[i-part.mark:], part.text) {
 				return true
 			}
@@ -169,8 +232,20 @@ func isLoginQuery(query string) bool {
 }
 
 // hasFoldedPrefix reports whether s begins with a text in lower case.
-func hasFoldedPrefix(s, lower string) bool {
-	return len(s) >= len(lower) && strings.EqualFold(s[:len(lower)], lower)
+func hasFoldedPrefix[T string | []byte](s T, lower string) bool {
+	if len(s) < len(lower) {
+		return false
+	}
+	for i := range len(lower) {
+		c := s[i]
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != lower[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // canonical appends a path in lower case, as scripts see it: without path information
@@ -245,7 +320,7 @@ func recognizePath(path []byte, query string) known {
 	if stem, _, _ := bytes.Cut(base, []byte(".")); isLoginName(stem) {
 		return named("login")
 	}
-	if i := bytes.LastIndexByte(base, ':'); i >= 0 && isLoginQuery(string(base[i:])) { // /wiki/Special:UserLogin
+	if i := bytes.IndexByte(path, ':'); i >= 0 && isLoginQuery(string(path[i:])) { // /wiki/Special:UserLogin/x
 		return named(":userlogin")
 	}
 	if isLoginQuery(query) {
@@ -296,7 +371,7 @@ func ofQuery(k known, query string) known {
 		k.variant = strings.Contains(query, "for=jetpack") // its signed calls have answers of one length, too
 	case k.style == wordpress && containsFold(query, "action"):
 		k.variant = query != "action=login"
-	case k.name == "ucp.php" && strings.Contains(query, "mode=") && !strings.Contains(query, "mode=login"):
+	case k.name == "ucp.php" && strings.Contains(query, "mode=") && !holdsText(query, ucpLoginTexts):
 		return known{}
 	}
 	return k

@@ -7,7 +7,9 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -337,7 +339,7 @@ func FuzzRecognize(f *testing.F) {
 	})
 }
 
-// isLoginQuery is the same as a search for each of its texts at each place.
+// isLoginQuery is the same as a search for each of its texts at each place, in both readings.
 func FuzzLoginQuery(f *testing.F) {
 	for _, query := range loginQueries {
 		f.Add(query)
@@ -346,21 +348,82 @@ func FuzzLoginQuery(f *testing.F) {
 		f.Add(query[1:])
 	}
 	f.Add("title=Special%3AUserLogin")
+	f.Add("title=Special%3a%20_+%55serLogin")
 	f.Add("route=account%2Flogin")
+	f.Add("q=user%2flogin%")
+	f.Add("%login/login")
+	f.Add("title=Special: UserLogin")
 	f.Add("login/Login")
 	f.Add("tas\u212a=user.login")
+	escape, spaces := regexp.MustCompile("(?i)%[0-9a-f]{2}"), regexp.MustCompile(":[ _]+")
 	f.Fuzz(func(t *testing.T, query string) {
-		if len(query) > 4096 {
-			return
-		}
-		plain := "?" + strings.ReplaceAll(strings.ReplaceAll(query, "%2F", "/"), "%3A", ":")
+		plain := escape.ReplaceAllStringFunc(strings.ReplaceAll(query, "+", " "), func(s string) string {
+			c, _ := strconv.ParseUint(s[1:], 16, 8)
+			return string([]byte{byte(c)})
+		})
+		plain = spaces.ReplaceAllString(plain, ":")
 		want := slices.ContainsFunc(loginQueries, func(text string) bool {
-			return containsFold(plain, text) && query != ""
+			return containsFold("?"+query, text) || containsFold("?"+plain, text)
 		})
 		if got := isLoginQuery(query); got != want {
 			t.Errorf("isLoginQuery(%q) = %v, want %v", query, got, want)
 		}
 	})
+}
+
+// Logins are known however their queries are spelled, if the application decodes that to the same.
+func TestSpellingsOfLoginQueries(t *testing.T) {
+	for _, text := range loginQueries {
+		query := strings.TrimPrefix(text, "?")
+		all := ""
+		for i := range len(query) {
+			lower, upper := fmt.Sprintf("%%%02x", query[i]), fmt.Sprintf("%%%02X", query[i]&^0x20)
+			all += lower
+			spelled := []string{query[:i] + lower + query[i+1:]}
+			if query[i] >= 'a' && query[i] <= 'z' {
+				spelled = append(spelled, query[:i]+upper+query[i+1:])
+			}
+			for _, s := range spelled {
+				if !isLoginQuery(s) {
+					t.Errorf("%s: not a login", s)
+				}
+			}
+		}
+		if !isLoginQuery(all) {
+			t.Errorf("%s: not a login", all)
+		}
+		for n := unescapedSize - 40; n < unescapedSize+40 && text[0] != '?'; n++ { // behind and across a window
+			if s := strings.Repeat("x", n) + "&" + all + "%"; !isLoginQuery(s) {
+				t.Errorf("%s behind %d bytes: not a login", text, n)
+			}
+		}
+	}
+	for query, want := range map[string]bool{
+		"title=Special%3aUserLogin":                                true,
+		"title=Special:%55serLogin":                                true,
+		"title=%%53pecial%:%3aUserLogin%4":                         true,
+		"title=Special:_UserLogin":                                 true,
+		"title=Special:++UserLogin":                                true,
+		"title=Special%3A%20%5fUserLogin":                          true,
+		"title=Special:" + strings.Repeat("_", 9000) + "UserLogin": true,
+		"title=Special%253AUserLogin":                              false, // decoded once
+		"title=Special:%5gserLogin":                                false,
+		"title=Special:UserLogi%6":                                 false,
+		"title=Special:User_Login":                                 false,
+		"title=Special%3AUserLogout":                               false,
+	} {
+		if got := isLoginQuery(query); got != want {
+			t.Errorf("%.60s: %v, want %v", query, got, want)
+		}
+	}
+	for _, target := range []string{"/index.php?title=Special%3aUserLogin", "/?q=user%2flogin", "/ucp.php?mode=%6cogin",
+		"/index.php?route=account%2flogin", "/index.php?option=com_users&task=%75ser.login",
+		"/wiki/Special:_UserLogin/x", "/wiki/:Special:UserLogin/a:b"} {
+		kind, _, _ := send(New(Options{}), begin, "192.0.2.1", "POST", target, Answer{Status: 403})
+		if kind != fairshare.LoginAttempt {
+			t.Errorf("%s: %v", target, kind)
+		}
+	}
 }
 
 func FuzzLoad(f *testing.F) {
