@@ -636,15 +636,26 @@ func (g *group) compareClocks(ctx context.Context) error {
 	}
 	trip := time.Since(began)
 	ahead := g.wall().Add(-trip / 2).Sub(database)
-	if wrong := ahead.Abs() > clockTolerance+trip; wrong != g.clockWrong {
+	if wrong := clockIsWrong(g.clockWrong, ahead, trip); wrong != g.clockWrong {
 		g.clockWrong = wrong
 		g.log(clockLine(ahead, wrong))
 	}
 	return nil
 }
 
-// clockTolerance is how far the clock of a machine may be off without a warning.
-const clockTolerance = 5 * time.Second
+const (
+	clockTolerance = 5 * time.Second // how far the clock of a machine may be off without a warning
+	clockAgrees    = 3 * time.Second // a wrong clock is right again when it is off by less
+)
+
+// clockIsWrong reports whether a clock is wrong that is ahead of the database's by a time, if asking the database took
+// trip, and it was wrong, or not, before.
+func clockIsWrong(was bool, ahead, trip time.Duration) bool {
+	if was {
+		return ahead.Abs() >= clockAgrees
+	}
+	return ahead.Abs() > clockTolerance+trip
+}
 
 // clockLine says whether a clock is wrong, and what follows from it.
 func clockLine(ahead time.Duration, wrong bool) string {

@@ -48,17 +48,21 @@ func joinIn(t *testing.T, url, text, folder string) *member {
 	return openMember(t, url, file, folder, httpguard.NewClock())
 }
 
-func openMember(t *testing.T, url string, file *policyfile.File, folder string, clock *httpguard.Clock) *member {
+func openMember(t *testing.T, url string, file *policyfile.File, folder string, clock *httpguard.Clock,
+	change ...func(*Options)) *member {
 	t.Helper()
 	m := &member{folder: folder}
-	var err error
-	m.Policy, err = New(t.Context(), file, Options{Clock: clock, Folder: folder, RegistryURL: url,
+	opts := Options{Clock: clock, Folder: folder, RegistryURL: url,
 		Log: func(line string) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			m.lines = append(m.lines, line)
-		}})
-	if err != nil {
+		}}
+	for _, f := range change {
+		f(&opts)
+	}
+	var err error
+	if m.Policy, err = New(t.Context(), file, opts); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.OpenState(t.Context()); err != nil {

@@ -179,7 +179,7 @@ func (p *Policy) openRegistry(ctx context.Context, s *State) (err error) {
 			return registryError(err)
 		}
 		g.restored, g.seen, g.names, g.learn = p.restoreFrom, p.knowClient, &p.confirmed, p.learnName
-		g.wall = func() time.Time { return p.options.Clock.Wall(p.Now()) }
+		g.wall = p.wallNow
 		s.store = g
 	} else if own, err := local.writing(ctx); err == nil { // commands use this registry alone
 		if err := own.SetRemote(ctx, sqlregistry.Remote{}); err != nil {
