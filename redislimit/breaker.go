@@ -124,7 +124,8 @@ func reason(err error) string {
 		return "it loads its data"
 	case strings.HasPrefix(text, "READONLY"):
 		return "it has become a replica"
-	case strings.HasPrefix(text, "NOPERM"), strings.HasPrefix(text, "NOAUTH"), strings.HasPrefix(text, "WRONGPASS"):
+	case strings.HasPrefix(text, "NOPERM"), strings.HasPrefix(text, "NOAUTH"), strings.HasPrefix(text, "WRONGPASS"),
+		strings.Contains(text, "can't run this command"): // in a script, before Redis 7.2
 		return "it refuses the user: " + text
 	}
 	if _, ok := rueidis.IsRedisErr(err); ok {

@@ -1,6 +1,8 @@
 package redislimit
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 )
@@ -62,6 +64,20 @@ func TestBreakerForgets(t *testing.T) {
 	for range 10 {
 		if b.missed(int64(time.Hour)) {
 			t.Fatal("one stall opens it")
+		}
+	}
+}
+
+func TestReasonNamesMissingRights(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"NOPERM User fairshare has no permissions to run the 'get' command",
+		"NOPERM ACL failure in script: User fairshare has no permissions to run the 'get' command", // from 7.2
+		"The user executing the script can't run this command or subcommand",                       // 7.0
+		"@user_script: 5: The user executing the script can't run this command or subcommand",      // 6.2
+	} {
+		if got := reason(errors.New(text)); !strings.HasPrefix(got, "it refuses the user: ") {
+			t.Errorf("%q: %q", text, got)
 		}
 	}
 }

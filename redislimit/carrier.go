@@ -408,7 +408,7 @@ func (k *carrier) encode() {
 			tag := b.states[i].tag
 			for i < len(b.states) && b.states[i].tag == tag {
 				if len(sc.keys) == 0 || i == sc.from || b.states[i-1].key.name != b.states[i].key.name {
-					sc.keys = append(sc.keys, keyOf(c.prefix, tag, b.states[i].key.name))
+					sc.keys = append(sc.keys, keyOf(c.limits, tag, b.states[i].key.name))
 				}
 				i++
 			}

@@ -54,7 +54,7 @@
 //
 // # What is stored
 //
-// Each key of limits is a string named fs1:GROUP:{T}K, where T is a keyed hash of the
+// Each key of limits is a string named fs2:GROUP:{T}K, where T is a keyed hash of the
 // client's network (an IPv4 /24 or IPv6 /48) and K one of the key. No address is
 // stored in the clear. A client takes about 200 bytes for its first limit and 40 for
 // each other. Only the list of members, the secret of the hashes and the probes have
@@ -62,12 +62,16 @@
 // The eviction policy of the store should be volatile-ttl. A store that is full is
 // treated as one that is away.
 //
+// Versions that store states in different forms have different prefixes (fs1, fs2).
+// Their members count apart, so during an upgrade the group admits at most twice each
+// limit. The list of members, the probes and the slots of an upstream stay under fs1.
+//
 // A program that can write these keys decides what the members count. So use TLS and
 // a user of its own. The least that it needs is:
 //
-//	ACL SETUSER fairshare on >PASSWORD ~fs1:* resetchannels -@all +eval +evalsha
-//	  +get +set +hget +hset +hsetnx +hgetall +hdel +del +pexpire +time +hello
-//	  +client|setname +ping +cluster|slots +cluster|shards
+//	ACL SETUSER fairshare on >PASSWORD ~fs1:* ~fs2:* resetchannels -@all +eval
+//	  +evalsha +get +set +hget +hset +hsetnx +hgetall +hdel +del +pexpire +time
+//	  +hello +client|setname +ping +cluster|slots +cluster|shards
 //
 // Sentinels need a user that may SUBSCRIBE and call SENTINEL.
 package redislimit

@@ -234,28 +234,105 @@ func TestCutConnectionLosesNothing(t *testing.T) {
 	}
 }
 
+// limitKeys returns the keys in the store that have states of limits.
+func limitKeys(server *redistest.Server) []string {
+	return strings.Fields(server.Do("EVAL", "return table.concat(redis.call('KEYS', 'fs2:*'), ' ')", "0"))
+}
+
 func TestPoisonedStatesAreDropped(t *testing.T) {
 	server := redistest.Start(t)
+	for name, poison := range map[string][]string{
+		"nonsense":            {"SET", "KEY", "nonsense", "KEEPTTL"},
+		"a wrong count":       {"SETRANGE", "KEY", "16", "\xc8"}, // 200 members with requests in progress
+		"a wrong other count": {"SETRANGE", "KEY", "16", "\x01"},
+		"a wrong figure":      {"SETRANGE", "KEY", "17", "\xff\xff\xff\xff\xff\xff\xff\xff"},
+		"cut short":           {"SET", "KEY", "abcdefghijklmnopqrstuvwxyz", "KEEPTTL"},
+		"a hash":              {"EVAL", "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'a', 'b')", "1", "KEY"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server.Do("FLUSHALL")
+			a, b, journals := pair(t, server.URL(), hundred, redislimit.Patient(redislimit.Options{}))
+			admit(t, a, "k", 5)
+			flush(t, a, b)
+			keys := limitKeys(server)
+			if len(keys) != 1 {
+				t.Fatalf("the store has %q", keys)
+			}
+			for i := range poison {
+				if poison[i] == "KEY" {
+					poison[i] = keys[0]
+				}
+			}
+			server.Do(poison...)
+			if n, _ := admit(t, b, "k", 200); n != 100 {
+				t.Errorf("%d of 100 were admitted", n)
+			}
+			if !journals[1].has(redislimit.Unreadable, "made no sense") {
+				t.Error("the poisoned state was not reported")
+			}
+			if journals[1].has(redislimit.StoreAway) {
+				t.Error("the store counts as away")
+			}
+			if ttl := server.Do("EVAL", "return tostring(redis.call('TTL', KEYS[1]))", "1", keys[0]); ttl == "-1" {
+				t.Error("the key has no TTL")
+			}
+			if n, _ := admit(t, a, "k", 10); n != 0 {
+				t.Errorf("%d more were admitted", n)
+			}
+		})
+	}
+}
+
+// The version before stored each key of limits as a hash under fs1. Neither version deletes what the other has.
+func TestVersionBeforeKeepsItsCounts(t *testing.T) {
+	server := redistest.Start(t)
 	a, b, journals := pair(t, server.URL(), hundred, redislimit.Patient(redislimit.Options{}))
-	admit(t, a, "k", 5)
+	passed, _ := admit(t, a, "k", 30)
 	flush(t, a, b)
-	for _, key := range strings.Fields(server.Do("EVAL",
-		"return table.concat(redis.call('KEYS', 'fs1:*{*'), ' ')", "0")) {
-		if strings.Contains(key, "{group}") || strings.Contains(key, "probe") {
-			continue
-		}
-		server.Do("SET", key, "nonsense", "KEEPTTL")
+	keys := limitKeys(server)
+	if len(keys) != 1 {
+		t.Fatalf("the store has %q", keys)
 	}
-	if n, _ := admit(t, b, "k", 200); n > 100 {
-		t.Errorf("%d of 100 were admitted", n)
+	before := strings.Replace(keys[0], "fs2:", "fs1:", 1)
+	server.Do("HSET", before, "a", "b")
+	for _, l := range []*redislimit.Limiter{b, a, b} {
+		n, _ := admit(t, l, "k", 50)
+		passed += n
 	}
-	if !journals[1].has(redislimit.Unreadable, "made no sense") {
-		t.Error("the poisoned state was not reported")
+	flush(t, a, b)
+	if passed != 100 || journals[0].has(redislimit.Unreadable) || journals[1].has(redislimit.Unreadable) {
+		t.Errorf("%d of 100 were admitted; events %v and %v", passed, journals[0].events, journals[1].events)
 	}
-	server.Do("EVAL", "for _, k in ipairs(redis.call('KEYS', 'fs1:*{*')) do if not string.find(k, 'probe') and "+
-		"not string.find(k, 'group}') then redis.call('DEL', k) redis.call('HSET', k, 'a', 'b') end end return 1", "0")
-	if n, _ := admit(t, b, "k", 10); n != 0 { // which remembers them all
-		t.Errorf("%d were admitted after the string became a hash", n)
+	if got := server.Do("HGET", before, "a"); got != "b" {
+		t.Errorf("the hash of the version before has %q", got)
+	}
+}
+
+// A state has room for 255 members with requests in progress. One more keeps its own record.
+func TestCrowdedStateKeepsTheWriter(t *testing.T) {
+	server := redistest.Start(t)
+	slots := []fairshare.Limit{{Name: "slots", Resource: fairshare.Concurrent, N: 514}}
+	a, b, _ := pair(t, server.URL(), slots, redislimit.Patient(redislimit.Options{}))
+	admit(t, a, "k", 1)
+	flush(t, a)
+	keys := limitKeys(server)
+	if len(keys) != 1 {
+		t.Fatalf("the store has %q", keys)
+	}
+	server.Do("EVAL", `local v = redis.call('GET', KEYS[1])
+		v = string.sub(v, 1, 16) .. '\255' .. string.sub(v, 18, 41)
+		for i = 1, 255 do v = v .. struct.pack('<I4dI4', i, 2, redis.call('TIME')[1]) end
+		return redis.call('SET', KEYS[1], v, 'KEEPTTL')`, "1", keys[0])
+	if n, _ := admit(t, b, "k", 3); n != 3 {
+		t.Errorf("%d of 3 were admitted where 510 of 514 are taken", n)
+	}
+	flush(t, b)
+	got := server.Do("EVAL", `local v = redis.call('GET', KEYS[1])
+		local sum, count = 0, string.byte(v, 17)
+		for i = 1, count do sum = sum + struct.unpack('<d', v, 46 + 16 * (i - 1)) end
+		return count .. ' ' .. sum .. ' ' .. struct.unpack('<d', v, 46)`, "1", keys[0])
+	if got != "255 511 3" {
+		t.Errorf("members, sum and the first record: %s; want 255 511 3", got)
 	}
 }
 
@@ -423,7 +500,7 @@ func TestNoAddressIsStoredInTheClear(t *testing.T) {
 	if len(all) < 60 || strings.Contains(all, "192.0.2.7") || strings.Contains(all, "\xc0\x00\x02") {
 		t.Errorf("the store has %q", all)
 	}
-	keys := server.Do("EVAL", "return table.concat(redis.call('KEYS', 'fs1:*'), ' ')", "0")
+	keys := server.Do("EVAL", "return table.concat(redis.call('KEYS', '*'), ' ')", "0")
 	for _, key := range strings.Fields(keys) {
 		ttl := server.Do("EVAL", "return tostring(redis.call('TTL', KEYS[1]))", "1", key)
 		if meta := strings.Contains(key, "{group}"); !meta && ttl == "-1" {
@@ -432,16 +509,25 @@ func TestNoAddressIsStoredInTheClear(t *testing.T) {
 	}
 }
 
-func TestLeastACLIsEnough(t *testing.T) {
-	server := redistest.Start(t)
-	server.Do(strings.Fields("ACL SETUSER fairshare on >secret ~fs1:* resetchannels -@all +eval +evalsha " +
-		"+get +set +hget +hset +hsetnx +hgetall +hdel +del +pexpire +time +hello " +
-		"+client|setname +ping +cluster|slots +cluster|shards")...)
+// leastRights are those that the package documents.
+const leastRights = "~fs1:* ~fs2:* resetchannels -@all +eval +evalsha +get +set +hget +hset +hsetnx +hgetall +hdel " +
+	"+del +pexpire +time +hello +client|setname +ping +cluster|slots +cluster|shards"
+
+// as returns a store of a user with some rights.
+func as(t *testing.T, server *redistest.Server, rights string) *redislimit.Store {
+	t.Helper()
+	server.Do(strings.Fields("ACL SETUSER fairshare reset on >secret " + rights)...)
 	store, err := redislimit.Connect(redislimit.Connection{URL: server.URL(), User: "fairshare", Password: "secret"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
+	return store
+}
+
+func TestLeastACLIsEnough(t *testing.T) {
+	server := redistest.Start(t)
+	store := as(t, server, leastRights)
 	var j journal
 	l := open(t, store, hundred, redislimit.Patient(redislimit.Options{Report: j.report}))
 	if n, _ := admit(t, l, "k", 120); n != 100 || l.Status().Questions < 100 {
@@ -451,5 +537,35 @@ func TestLeastACLIsEnough(t *testing.T) {
 	redislimit.Beat(l)
 	if len(j.events) > 0 {
 		t.Errorf("events: %v", j.events)
+	}
+}
+
+// A user without a right loses no states, and the operator reads why nothing is counted together.
+func TestMissingRight(t *testing.T) {
+	server := redistest.Start(t)
+	for _, right := range []string{"+get", "+set", "~fs2:*"} {
+		t.Run(right, func(t *testing.T) {
+			server.Do("FLUSHALL")
+			name := fmt.Sprint("group", groups.Add(1))
+			l := open(t, connect(t, server.URL()), hundred, redislimit.Patient(redislimit.Options{Name: name}))
+			admit(t, l, "k", 60)
+			flush(t, l)
+			keys := limitKeys(server)
+			if len(keys) != 1 {
+				t.Fatalf("the store has %q", keys)
+			}
+			before := server.Do("GET", keys[0])
+
+			var j journal
+			store := as(t, server, strings.Replace(leastRights, right+" ", "", 1))
+			less := open(t, store, hundred, redislimit.Patient(redislimit.Options{Name: name, Report: j.report}))
+			admit(t, less, "k", 10)
+			if !j.has(redislimit.StoreAway, "it refuses the user") {
+				t.Errorf("events: %v", j.events)
+			}
+			if after := server.Do("GET", keys[0]); after != before || before == "" {
+				t.Errorf("the state was %q and is %q", before, after)
+			}
+		})
 	}
 }

@@ -118,7 +118,8 @@ var (
 type core struct {
 	store  *Store
 	opts   Options
-	prefix string // of keys
+	prefix string // of the keys that the versions of this program share
+	limits string // prefix of the keys of limits
 	slack  float64
 	start  time.Time
 
@@ -168,8 +169,8 @@ func Open(ctx context.Context, limits []fairshare.Limit, opts Options) (*Limiter
 		return nil, err
 	}
 	c := &core{
-		store: opts.Store, opts: opts, prefix: "fs1:" + opts.Name + ":", slack: opts.Slack, start: time.Now(),
-		ids: map[string]uint16{},
+		store: opts.Store, opts: opts, prefix: "fs1:" + opts.Name + ":", limits: "fs2:" + opts.Name + ":",
+		slack: opts.Slack, start: time.Now(), ids: map[string]uint16{},
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	var own secret

@@ -176,7 +176,9 @@ local E, n = {}, 0
 local counts, ends, rest = {}, {}, {} -- of each key: its states, its end, the records of other limits
 for k = 1, #KEYS do
   local v = pcall('GET', KEYS[k])
-  if v and (type(v) == 'table' or #v < 4) then
+  local wrong = type(v) == 'table'
+  if wrong and sub(v.err, 1, 9) ~= 'WRONGTYPE' then return v end
+  if v and (wrong or #v < 4) then
     call('DEL', KEYS[k])
     v, bad = false, bad + 1
   end
@@ -196,7 +198,9 @@ for k = 1, #KEYS do
       if found then
         local size
         stored, size, s1, s2, s3, at = read('<c6Bddd', v, at + 6)
-        if not (s1 % 1 == 0 and s2 % 1 == 0 and s3 % 1 == 0 and s1 >= -9007199254740992 and
+        if at - 1 + 16 * size > #v then
+          s1, s2, s3, stored, size, v, bad = 0, 0, 0, false, 0, false, bad + 1
+        elseif not (s1 % 1 == 0 and s2 % 1 == 0 and s3 % 1 == 0 and s1 >= -9007199254740992 and
             s1 <= 9007199254740992 and s2 >= 0 and s2 <= 9007199254740992 and s3 >= 0 and s3 <= 9007199254740992) then
           s1, s2, s3, stored, bad = 0, 0, 0, false, bad + 1
         end
@@ -266,6 +270,7 @@ for k = 1, #KEYS do
     n = n + 1
     E[n] = e
   end
+  if not v then ends[k] = 0 end
   counts[k], rest[k] = count, v and sub(v, at) or ''
 end
 
@@ -329,7 +334,8 @@ for k = 1, #KEYS do
     end
     local count = 0
     if records then
-      if e.own > 0 then records[#records + 1] = me .. pack('<dI4', e.own, seconds) end
+      -- This member is first: of more than 255, the one that reported longest ago is dropped.
+      if e.own > 0 then table.insert(records, 1, me .. pack('<dI4', e.own, seconds)) end
       count = min(#records, 255)
       if count > 0 and left < 6000 then left = 6000 end
     end

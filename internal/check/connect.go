@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,6 +73,7 @@ func (p *Policy) Connect(ctx context.Context, w io.Writer) error {
 	}
 	defer limiter.Close(ctx)
 	if err := takeOnce(ctx, limiter, limits); err != nil {
+		cancel() // otherwise Close waits for the count
 		return cli.Hint(fmt.Errorf("store: %w", err), "the user needs: "+acl(file.Store.Name, file.Store.User))
 	}
 	members := limiter.Status().Members
@@ -91,24 +93,27 @@ func (p *Policy) Connect(ctx context.Context, w io.Writer) error {
 
 // takeOnce counts a request that no client has sent, and waits until the store has it.
 func takeOnce(ctx context.Context, l *redislimit.Limiter, limits []fairshare.Limit) error {
-	if s := l.Status(); s.Away {
-		return errors.New(s.Reason)
+	away := func() error {
+		if s := l.Status(); s.Away {
+			return errors.New(s.Reason)
+		}
+		return nil
+	}
+	if err := away(); err != nil {
+		return err
 	}
 	n := slices.IndexFunc(limits, func(l fairshare.Limit) bool { return l.Resource == fairshare.Requests && l.N > 0 })
 	if n < 0 {
 		return nil
 	}
 	take := []fairshare.Take{{Limit: n, Key: []byte("fairshare check --connect"), Cost: 1}}
-	if err := l.Take(ctx, time.Now(), take, make([]fairshare.Tally, 1)); err != nil {
+	if err := cmp.Or(l.Take(ctx, time.Now(), take, make([]fairshare.Tally, 1)), away()); err != nil {
 		return err
 	}
 	if err := l.Flush(ctx); err != nil {
-		return fmt.Errorf("a count did not arrive: %w", err)
+		return cmp.Or(away(), fmt.Errorf("a count did not arrive: %w", err))
 	}
-	if s := l.Status(); s.Away {
-		return errors.New(s.Reason)
-	}
-	return nil
+	return away()
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -145,5 +150,5 @@ func acl(group, user string) string {
 	if user == "" {
 		user = "fairshare"
 	}
-	return fmt.Sprintf("ACL SETUSER %s on >PASSWORD ~fs1:%s:* -@all %s", user, group, storeCommands)
+	return fmt.Sprintf("ACL SETUSER %s on >PASSWORD ~fs1:%s:* ~fs2:%s:* -@all %s", user, group, group, storeCommands)
 }
