@@ -33,12 +33,18 @@ type walkIndex struct {
 
 // A walkStep is one rule of a walkIndex.
 type walkStep struct {
-	uses  uint64  // its conditions among shared, one bit each
-	rest  matcher // the conditions that are neither indexed nor shared; evaluated last
-	rule  int32   // place in Guard.rules
-	limit int32   // of a rule that is plain: place in Guard.limits
-	plain bool    // as in compiledRule
-	dry   bool    // the rule is in dry run
+	uses  uint64         // its conditions among shared, one bit each
+	own   []ownCondition // the conditions that are neither indexed nor shared, the cheap ones first
+	rule  int32          // place in Guard.rules
+	limit int32          // of a rule that is plain: place in Guard.limits
+	plain bool           // as in compiledRule
+	dry   bool           // the rule is in dry run
+}
+
+// An ownCondition is a condition that only its rule evaluates.
+type ownCondition struct {
+	*condition
+	after uint64 // conditions of the rule among shared that are evaluated before it: they are as cheap
 }
 
 // maxShared is how many conditions are shared. Rules evaluate the others for themselves.
@@ -57,7 +63,7 @@ func newWalkIndex(rules []compiledRule, places []int32, foldPaths bool) *walkInd
 		word, bit := i/64, uint64(1)<<(i%64)
 		methods := slices.Repeat([]bool{true}, len(x.methods))
 		pathed := false
-		var rest matcher
+		var own []ownCondition
 		for j := range rules[i].match {
 			c := &rules[i].match[j]
 			switch {
@@ -91,7 +97,7 @@ func newWalkIndex(rules []compiledRule, places []int32, foldPaths bool) *walkInd
 			case c.field == attemptField && c.attempts&knownAttempt == 0:
 				x.attempts[word] |= bit
 			}
-			rest = append(rest, *c)
+			own = append(own, ownCondition{condition: c})
 		}
 		for m := range x.methods {
 			if methods[m] {
@@ -104,7 +110,7 @@ func newWalkIndex(rules []compiledRule, places []int32, foldPaths bool) *walkInd
 		if !pathed {
 			x.anyPath[word] |= bit
 		}
-		x.steps = append(x.steps, walkStep{rest: rest, rule: places[i], limit: int32(rules[i].limit),
+		x.steps = append(x.steps, walkStep{own: own, rule: places[i], limit: int32(rules[i].limit),
 			plain: rules[i].plain, dry: rules[i].DryRun})
 	}
 	x.paths.addFilter()
@@ -112,7 +118,7 @@ func newWalkIndex(rules []compiledRule, places []int32, foldPaths bool) *walkInd
 	return x
 }
 
-// share moves conditions from rest to shared, the cheap ones first: all, or those of the most rules.
+// share moves conditions from own to shared, the cheap ones first: all, or those of the most rules.
 func (x *walkIndex) share() {
 	seed := maphash.MakeSeed()
 	known := map[uint64][]*condition{} // one of equal conditions, by their sum
@@ -131,9 +137,9 @@ func (x *walkIndex) share() {
 	}
 	rules := map[*condition][]int{} // that have it
 	for i := range x.steps {
-		for j := range x.steps[i].rest {
-			if c := &x.steps[i].rest[j]; c.sharable() {
-				c = find(c)
+		for _, c := range x.steps[i].own {
+			if c.sharable() {
+				c := find(c.condition)
 				if rules[c] = append(rules[c], i); len(rules[c]) == 1 {
 					x.shared = append(x.shared, c)
 				}
@@ -142,7 +148,7 @@ func (x *walkIndex) share() {
 	}
 	slices.SortStableFunc(x.shared, func(a, b *condition) int { return cmp.Compare(len(rules[b]), len(rules[a])) })
 	x.shared = x.shared[:min(len(x.shared), maxShared)]
-	slices.SortStableFunc(x.shared, func(a, b *condition) int { return cmp.Compare(a.field, b.field) })
+	slices.SortStableFunc(x.shared, func(a, b *condition) int { return cmp.Compare(a.cost(), b.cost()) })
 	for n, c := range x.shared {
 		x.sharedBy = append(x.sharedBy, make([]uint64, len(x.anyPath)))
 		for _, i := range rules[c] {
@@ -151,18 +157,34 @@ func (x *walkIndex) share() {
 		}
 	}
 	for i := range x.steps {
-		conditions := x.steps[i].rest
-		x.steps[i].rest = nil
-		for j := range conditions {
-			if c := &conditions[j]; !c.sharable() || !slices.Contains(x.shared, find(c)) {
-				x.steps[i].rest = append(x.steps[i].rest, *c)
+		step := &x.steps[i]
+		step.own = slices.DeleteFunc(step.own, func(c ownCondition) bool {
+			return c.sharable() && slices.Contains(x.shared, find(c.condition))
+		})
+		slices.SortStableFunc(step.own, func(a, b ownCondition) int { return cmp.Compare(a.cost(), b.cost()) })
+		for j := range step.own {
+			c := &step.own[j]
+			costlier := slices.IndexFunc(x.shared, func(s *condition) bool { return s.cost() > c.cost() })
+			c.after = step.uses
+			if costlier >= 0 {
+				c.after &= 1<<costlier - 1
 			}
 		}
 	}
 }
 
-// sharable reports whether a condition may be evaluated before other conditions of a rule, and
-// whether it can be compared with others. DNS is queried last, and sets of addresses may change.
+// cost returns the place of a condition in the order of evaluation: that of its field, or of the
+// costliest field in not.
+func (c *condition) cost() field {
+	most := c.field
+	for i := range c.not {
+		most = max(most, c.not[i].cost())
+	}
+	return most
+}
+
+// sharable reports whether a condition can be shared. Sets of addresses may change and cannot be
+// compared. DNS is queried for one rule at a time, after its other conditions.
 func (c *condition) sharable() bool {
 	if c.field == hostnameField || c.field == listedField || c.addrs != nil {
 		return false
@@ -283,18 +305,19 @@ func (g *Guard) walk(d *decision, v *Verdict) *compiledRule {
 		for rules := candidates[word]; rules != 0; {
 			step := &x.steps[word*64+mathbits.TrailingZeros64(rules)]
 			rules &= rules - 1
-			if unknown := step.uses &^ known; unknown != 0 {
-				failed := -1
-				if known, failed = x.evaluate(d, known, unknown); failed >= 0 {
-					for w, rules := range x.sharedBy[failed] {
-						candidates[w] &^= rules
-					}
+			if len(step.own) > 0 {
+				var holds bool
+				if known, holds = x.evaluateOwn(d, step.own, known, candidates); !holds {
 					rules &= candidates[word]
 					continue
 				}
 			}
-			if len(step.rest) > 0 && !step.rest.holds(d) {
-				continue
+			if unknown := step.uses &^ known; unknown != 0 {
+				var holds bool
+				if known, holds = x.evaluate(d, unknown, known, candidates); !holds {
+					rules &= candidates[word]
+					continue
+				}
 			}
 			if named && step.plain {
 				d.matched = append(d.matched, step.rule)
@@ -307,17 +330,38 @@ func (g *Guard) walk(d *decision, v *Verdict) *compiledRule {
 	return nil
 }
 
-// evaluate evaluates shared conditions until one does not hold, and returns its number, or −1. It
-// adds those that hold to known.
-func (x *walkIndex) evaluate(d *decision, known, unknown uint64) (held uint64, failed int) {
+// evaluateOwn reports whether the conditions of one rule hold, and the shared ones that are evaluated
+// before them. It goes in order of cost, so that a costly condition concerns only requests for which
+// all cheaper ones of a rule hold. It is like evaluate otherwise.
+func (x *walkIndex) evaluateOwn(d *decision, own []ownCondition, known uint64, candidates []uint64) (uint64, bool) {
+	for i := range own {
+		if unknown := own[i].after &^ known; unknown != 0 {
+			var holds bool
+			if known, holds = x.evaluate(d, unknown, known, candidates); !holds {
+				return known, false
+			}
+		}
+		if !own[i].holds(d) {
+			return known, false
+		}
+	}
+	return known, true
+}
+
+// evaluate evaluates shared conditions until one does not hold, and reports whether all do. It adds
+// those that hold to known, and removes the rules of the other from the candidates.
+func (x *walkIndex) evaluate(d *decision, unknown, known uint64, candidates []uint64) (uint64, bool) {
 	for ; unknown != 0; unknown &= unknown - 1 {
 		n := mathbits.TrailingZeros64(unknown)
 		if !x.shared[n].holds(d) {
-			return known, n
+			for w, rules := range x.sharedBy[n] {
+				candidates[w] &^= rules
+			}
+			return known, false
 		}
 		known |= 1 << n
 	}
-	return known, -1
+	return known, true
 }
 
 // fewRules is how many rules make the index worth its cost.

@@ -44,6 +44,15 @@ func randomMatch(rnd *rand.Rand, depth int) (m Match) {
 		m.Query = map[string][]string{pick(rnd, "x", "*"): some(rnd, "", "1", "*")}
 	}
 	if rnd.IntN(6) == 0 {
+		m.Form = map[string][]string{pick(rnd, "x", "y", "*"): some(rnd, "1", "re:[1-3]", "*")}
+	}
+	if rnd.IntN(6) == 0 {
+		m.Header = map[string][]string{pick(rnd, "Accept", "Referer"): some(rnd, "", "html", "re:e.*a")}
+	}
+	if rnd.IntN(10) == 0 {
+		m.Hostname = some(rnd, "*.example.org", "a.example.org")
+	}
+	if rnd.IntN(6) == 0 {
 		m.Bot = some(rnd, "known", "verified", "forged", "search")
 	}
 	if rnd.IntN(6) == 0 {
@@ -55,7 +64,7 @@ func randomMatch(rnd *rand.Rand, depth int) (m Match) {
 	if rnd.IntN(6) == 0 {
 		m.Cookie = some(rnd, "none", "any", "a")
 	}
-	if rnd.IntN(20) == 0 {
+	if rnd.IntN(8) == 0 {
 		m.Addr = Prefixes{netip.MustParsePrefix(pick(rnd, "192.0.2.0/24", "198.51.100.0/24"))}
 	}
 	if rnd.IntN(4) == 0 && depth > 0 {
@@ -91,6 +100,36 @@ func randomPolicy(rnd *rand.Rand) *Policy {
 	return p
 }
 
+// hostname is a Lookups: the name of every address.
+type hostname string
+
+func (h hostname) Hostnames(netip.Addr) []string { return []string{string(h)} }
+
+func (hostname) Listed(string, netip.Addr) []netip.Addr { return nil }
+
+func randomRequest(rnd *rand.Rand) *Request {
+	req := &Request{Time: time.Unix(1_800_000_000, 0), Addr: netip.MustParseAddr("192.0.2.1"),
+		Lookups: pick[Lookups](rnd, nil, hostname("a.example.org"), hostname("b.example.org")),
+		Method:  pick(rnd, "GET", "POST", "HEAD", "PUT", "get", "BREW", "OTHER", ""),
+		Bot: pick(rnd, Bot{}, Bot{}, Bot{Name: "b", State: Claimed},
+			Bot{Name: "g", Categories: []string{"search"}, State: Verified}, Bot{Name: "g", State: Forged}),
+		UserAgent: pick(rnd, "curl", "", "Mozilla"),
+		Via:       pick(rnd, netip.Addr{}, netip.Addr{}, netip.MustParseAddr("10.0.0.1")),
+		Robots:    pick(rnd, Robots{}, Robots{Delay: time.Second}),
+		Form:      pick(rnd, Form{}, Form{Encoded: "x=1&y=2"}, Form{Encoded: "z=4"}, Form{Unknown: true}),
+	}
+	switch rnd.IntN(3) {
+	case 0:
+		req.Header = http.Header{"Cookie": {"a=1"}, "Referer": {"https://example.org/a"}}
+	case 1:
+		req.Header = http.Header{"Referer": {"https://example.com/"}, "Accept": {"text/html"}}
+	}
+	req.SetTarget(pick(rnd, "/", "/a", "/a/", "/a/b.css", "/b/login", "/a/login", "/a/login/", "/bx/c",
+		"/x.git/config", "/a//b", "/a/../b.css", "/a/b.CSS", "/%C3%84/x", "*", "/y/a/z/b", "/A/") +
+		pick(rnd, "", "", "?x=1", "?y=2&x"))
+	return req
+}
+
 // The walk with the index applies the same rules as the plain walk.
 func TestWalkAgreesWithPlainWalk(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -104,30 +143,14 @@ func TestWalkAgreesWithPlainWalk(t *testing.T) {
 		busy := rnd.IntN(2) == 0
 		g.UseBusy(func() bool { return busy })
 		for range 100 {
-			req := Request{Time: time.Unix(1_800_000_000, 0), Addr: netip.MustParseAddr("192.0.2.1"),
-				Method: pick(rnd, "GET", "POST", "HEAD", "PUT", "get", "BREW", "OTHER", ""),
-				Bot: pick(rnd, Bot{}, Bot{}, Bot{Name: "b", State: Claimed},
-					Bot{Name: "g", Categories: []string{"search"}, State: Verified}, Bot{Name: "g", State: Forged}),
-				UserAgent: pick(rnd, "curl", "", "Mozilla"),
-				Via:       pick(rnd, netip.Addr{}, netip.Addr{}, netip.MustParseAddr("10.0.0.1")),
-				Robots:    pick(rnd, Robots{}, Robots{Delay: time.Second}),
-			}
-			switch rnd.IntN(3) {
-			case 0:
-				req.Header = http.Header{"Cookie": {"a=1"}, "Referer": {"https://example.org/a"}}
-			case 1:
-				req.Header = http.Header{"Referer": {"https://example.com/"}}
-			}
-			req.SetTarget(pick(rnd, "/", "/a", "/a/", "/a/b.css", "/b/login", "/a/login", "/a/login/", "/bx/c",
-				"/x.git/config", "/a//b", "/a/../b.css", "/a/b.CSS", "/%C3%84/x", "*", "/y/a/z/b", "/A/") +
-				pick(rnd, "", "", "?x=1", "?y=2&x"))
+			req := randomRequest(rnd)
 			var applied [2][]int32
 			var blocks [2]*compiledRule
 			var verdicts [2]Verdict
 			var takes [2][]Take
 			for i, walk := range [2]func(*decision, *Verdict) *compiledRule{g.walk, g.walkAll} {
 				d := g.decisions.New().(*decision)
-				d.reset(&req, req.Time)
+				d.reset(req, req.Time)
 				if i == 0 && d.set.index.candidates(d, d.candidates) {
 					indexed++
 				}
@@ -143,5 +166,88 @@ func TestWalkAgreesWithPlainWalk(t *testing.T) {
 	}
 	if indexed < 1000 {
 		t.Errorf("only %d walks used the index", indexed)
+	}
+}
+
+// A probe is an AddrSet that stands for a condition and records that it is evaluated.
+type probe struct {
+	condition *condition
+	d         *decision
+	evaluated *[]*condition
+}
+
+func (p probe) Contains(netip.Addr) bool {
+	*p.evaluated = append(*p.evaluated, p.condition)
+	return p.condition.holds(p.d)
+}
+
+// A condition is evaluated only if a rule needs it: if those of the rule that cost less all hold.
+// Otherwise the regexps that concern few clients would run for all of them.
+func TestWalkEvaluatesTheCheapConditionsFirst(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	needed := func(g *Guard, rules []int32, c *condition, d *decision) bool {
+		return slices.ContainsFunc(rules, func(rule int32) bool {
+			for _, other := range g.rules[rule].match {
+				if other.cost() < c.cost() && !other.holds(d) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	own, shared := 0, 0
+	for range 300 {
+		g, err := NewGuard(randomPolicy(rnd), noLimiter{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := g.decisions.New().(*decision)
+		var evaluated []*condition
+		record := func(c *condition) *condition {
+			return &condition{field: addrField, addrs: probe{c, d, &evaluated}}
+		}
+		x := g.sets[0].index
+		rules := map[*condition][]int32{} // that have it
+		for n, c := range x.shared {
+			for i := range x.steps {
+				if x.steps[i].uses>>n&1 == 1 {
+					rules[c] = append(rules[c], x.steps[i].rule)
+				}
+			}
+			x.shared[n] = record(c)
+		}
+		for i := range x.steps {
+			for j := range x.steps[i].own {
+				c := &x.steps[i].own[j]
+				rules[c.condition] = []int32{x.steps[i].rule}
+				c.condition = record(c.condition)
+			}
+		}
+		for range 100 {
+			req := randomRequest(rnd)
+			req.Via = netip.Addr{} // for probe
+			d.reset(req, req.Time)
+			evaluated = evaluated[:0]
+			if len(d.set.rules) < fewRules || !x.candidates(d, d.candidates) {
+				continue
+			}
+			g.walk(d, new(Verdict))
+			for i, c := range evaluated {
+				if slices.Contains(evaluated[:i], c) {
+					t.Fatalf("%s %s: a condition on field %d is evaluated twice", req.Method, req.Path, c.field)
+				}
+				if !needed(g, rules[c], c, d) {
+					t.Fatalf("%s %s: no rule needs the condition on field %d", req.Method, req.Path, c.field)
+				}
+				if len(rules[c]) == 1 && !c.sharable() {
+					own++
+				} else {
+					shared++
+				}
+			}
+		}
+	}
+	if own < 1000 || shared < 1000 {
+		t.Errorf("only %d conditions of one rule and %d others were evaluated", own, shared)
 	}
 }
