@@ -10,6 +10,7 @@ const (
 	blockSize = 256 << 10 // bytes of text parsed at once
 	maxLine   = 1 << 20   // longer lines are skipped
 	maxSample = 200       // most bytes stored of a skipped line
+	mostLines = 1 << 13   // of a block: entries need far more memory than short lines
 )
 
 // A block is some whole lines and their entries.
@@ -25,11 +26,12 @@ type block struct {
 
 // A cutter splits a text into blocks at line ends.
 type cutter struct {
-	src   io.Reader
-	size  int    // of a block
-	line  int64  // number of the next line
-	carry []byte // start of an incomplete line
-	err   error  // error of src, after all text before it was returned
+	src    io.Reader
+	size   int    // of a block
+	line   int64  // number of the next line
+	carry  []byte // text that was read and is in no block yet
+	memory []byte // of carry
+	err    error  // error of src; carry may still have lines
 
 	directives bool    // the format has #Fields lines
 	layout     *layout // in force at the next line
@@ -37,14 +39,19 @@ type cutter struct {
 
 // next fills b. At the end it returns false and sets err.
 func (c *cutter) next(b *block) bool {
-	b.batch.Entries, b.batch.Skipped, b.arena = reuse(b.batch.Entries, 1<<13), reuse(b.batch.Skipped, 1<<13),
-		reuse(b.arena, 1<<20)
+	b.batch.Entries, b.batch.Skipped, b.arena = b.batch.Entries[:0], b.batch.Skipped[:0], reuse(b.arena, 1<<20)
 	if cap(b.buf) < c.size || cap(b.buf) > 2*c.size && len(c.carry) < c.size {
 		b.buf = make([]byte, c.size)
 	}
 	b.first, b.layout = c.line, c.layout
+	if size, n := firstLines(c.carry); n == mostLines {
+		b.buf = append(b.buf[:0], c.carry[:size]...)
+		b.text, c.carry = b.buf, c.carry[size:]
+		c.advance(b.text, n)
+		return true
+	}
 	buf := append(b.buf[:0], c.carry...)
-	c.carry = c.carry[:0]
+	c.carry = nil
 	limit := max(c.size, cap(buf))
 	for {
 		buf = c.fill(buf, limit)
@@ -62,16 +69,43 @@ func (c *cutter) next(b *block) bool {
 			c.line++
 			return true
 		}
-		c.carry = append(c.carry, buf[end:]...)
+		n := bytes.Count(buf[:end], []byte{'\n'})
+		if n >= mostLines {
+			end, n = firstLines(buf)
+		}
+		c.hold(buf[end:])
 		b.buf, b.text = buf, buf[:end]
-		break
+		if end == 0 {
+			return false // the source has ended
+		}
+		c.advance(b.text, n)
+		return true
 	}
-	if c.err != nil && len(b.text) == 0 {
-		return false
+}
+
+// firstLines returns the size and the number of the first mostLines lines of a text, or of all that end in it.
+func firstLines(text []byte) (size, n int) {
+	for n < mostLines {
+		i := bytes.IndexByte(text[size:], '\n')
+		if i < 0 {
+			break
+		}
+		size += i + 1
+		n++
 	}
-	c.line += int64(bytes.Count(b.text, []byte{'\n'}))
-	c.follow(b.text)
-	return true
+	return size, n
+}
+
+// hold copies text that is for later blocks.
+func (c *cutter) hold(text []byte) {
+	c.memory = append(c.memory[:0], text...)
+	c.carry = c.memory
+}
+
+// advance goes on behind a text with n ends of lines.
+func (c *cutter) advance(text []byte, n int) {
+	c.line += int64(n)
+	c.follow(text)
 }
 
 // reuse empties s, and frees its memory if it has grown beyond most.
@@ -108,7 +142,7 @@ func (c *cutter) skipLong(b *block, buf []byte) {
 	for {
 		buf = c.fill(buf[:0], c.size)
 		if i := bytes.IndexByte(buf, '\n'); i >= 0 {
-			c.carry = append(c.carry, buf[i+1:]...)
+			c.hold(buf[i+1:])
 			break
 		}
 		if c.err != nil {

@@ -12,11 +12,15 @@ import (
 
 // Options say how a log is read. The zero Options are right for most logs.
 type Options struct {
-	Format    string         // a name from [Formats], an nginx log_format or an Apache LogFormat; "" means detect it
-	Zone      *time.Location // of times without a zone; nil means UTC
-	Metric    string         // metric of Server-Timing with the CPU time; "" means cpu
-	Workers   int            // goroutines that parse; 0 means one for each processor
-	BlockSize int            // approximate bytes in a batch; 0: 256 KiB. Memory is about 3·BlockSize·(Workers+3)
+	Format  string         // a name from [Formats], an nginx log_format or an Apache LogFormat; "" means detect it
+	Zone    *time.Location // of times without a zone; nil means UTC
+	Metric  string         // metric of Server-Timing with the CPU time; "" means cpu
+	Workers int            // goroutines that parse; 0 means one for each processor
+
+	// BlockSize is the approximate size of a batch in bytes; 0 means 256 KiB. A batch has at most 8192 lines,
+	// so that short lines do not make it large. Memory is about 3·BlockSize·(Workers+3), and more if lines are
+	// shorter than 100 bytes.
+	BlockSize int
 
 	// Prepare returns a function that gets each batch before Next returns it; nil means none. It is called
 	// once for each goroutine that parses: work on the lines of a batch is done by several goroutines at once,

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -170,6 +171,90 @@ func TestBlockSizeDoesNotMatter(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b Entry) bool { return a == b })); diff != "" {
 			t.Fatalf("block size %d:\n%s", size, diff[:min(len(diff), 3000)])
 		}
+	}
+}
+
+// A cutter returns each line once and in order, and at most mostLines of them in a block.
+func TestBlocksHaveBoundedLines(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	random := ""
+	for range 200 { // runs of short lines, and long lines
+		random += strings.Repeat(strings.Repeat("x", rng.IntN(9))+"\n", rng.IntN(500))
+		random += strings.Repeat("y", rng.IntN(3000))
+	}
+	for name, text := range map[string]string{
+		"empty lines":              strings.Repeat("\n", 10*mostLines),
+		"one block":                strings.Repeat("a\n", mostLines),
+		"and an incomplete line":   strings.Repeat("a\n", mostLines) + "b",
+		"and one line":             strings.Repeat("a\n", mostLines) + "b\n",
+		"short lines":              strings.Repeat("1.2.3.4\n", 5*mostLines+17),
+		"before a long line":       strings.Repeat("a\n", 3*mostLines) + strings.Repeat("z", maxLine-1) + "\nb",
+		"behind a long line":       strings.Repeat("z", maxLine-1) + "\n" + strings.Repeat("a\n", 3*mostLines),
+		"runs of short lines":      random,
+		"without the end of lines": strings.Repeat("z", 5000),
+	} {
+		for _, size := range []int{100, 5000, blockSize, 4 << 20} {
+			c, b := cutter{src: iotest.HalfReader(strings.NewReader(text)), size: size, line: 1}, newBlock()
+			var got strings.Builder
+			for blocks := 0; c.next(b); blocks++ {
+				if blocks > len(text) {
+					t.Fatalf("%s, size %d: does not end", name, size)
+				}
+				if want := int64(1 + strings.Count(got.String(), "\n")); b.first != want {
+					t.Fatalf("%s, size %d: first line %d, want %d", name, size, b.first, want)
+				}
+				n := bytes.Count(bytes.TrimSuffix(b.text, []byte("\n")), []byte("\n")) + 1
+				if n > mostLines || len(b.text) == 0 || len(b.text) > max(2*size, 2*maxLine) {
+					t.Fatalf("%s, size %d: a block of %d lines, %d bytes", name, size, n, len(b.text))
+				}
+				got.Write(b.text)
+			}
+			if got.String() != text || !ended(c.err) {
+				t.Errorf("%s, size %d: %d bytes of %d, %v", name, size, got.Len(), len(text), c.err)
+			}
+		}
+	}
+}
+
+// Many short lines do not make a batch large, and none is lost.
+func TestBatchesOfShortLines(t *testing.T) {
+	const n = 60_000
+	f, err := Open(writeFile(t, "log", strings.Repeat("::1 1700000000.000\n", n)),
+		Options{Format: "$remote_addr $msec", Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	next, entries := int64(1), 0
+	for {
+		b, err := f.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Lines() > mostLines || cap(b.Entries)+cap(b.Skipped) > 2*mostLines {
+			t.Fatalf("a batch of %d lines, room for %d entries", b.Lines(), cap(b.Entries))
+		}
+		entries += len(b.Entries)
+		numbers := make([]int64, 0, mostLines)
+		for i := range b.Entries {
+			numbers = append(numbers, b.Entries[i].Line)
+		}
+		for i := range b.Skipped {
+			numbers = append(numbers, b.Skipped[i].Line)
+		}
+		for _, number := range numbers {
+			if number != next {
+				t.Fatalf("line %d, want %d", number, next)
+			}
+			next++
+		}
+		b.Release()
+	}
+	if next != n+1 || entries != n {
+		t.Errorf("%d lines, %d entries, want %d", next-1, entries, n)
 	}
 }
 

@@ -98,16 +98,13 @@ type seenBot struct {
 // prepare fills in the items of some lines. It uses the memory of the earlier lines in src.
 func (p *preparer) prepare(src *accesslog.Batch) *batch {
 	b, _ := src.Data.(*batch)
-	if b == nil || cap(b.items) > mostItems {
+	if b == nil {
 		b = &batch{src: src}
 		src.Data = b
 	}
 	p.items(b)
 	return b
 }
-
-// mostItems is how many lines of a batch have memory that is used again.
-const mostItems = 1 << 13
 
 // items fills in the items of a batch.
 func (p *preparer) items(b *batch) {
