@@ -46,7 +46,7 @@ type Finder struct {
 	clients  []client // nil before the first request
 	heads    []head
 	slots    []slot
-	touched  [2]slotSet // in the present period and in the one before; all other slots have no counts
+	touched  [2]slotSet // in the present period and in the one before; other slots have no counts and no fleet
 	base     time.Time  // times are seconds since base
 	latest   uint32
 	judgedAt uint32

@@ -197,11 +197,13 @@ func (f *Finder) turn(now uint32) {
 			s.periods[1] = period{}
 		}
 	}
-	// What is in neither set has no counts: a period is longer than an entry is fresh, and than a
-	// fleet lasts without requests.
+	// What is in neither set has no counts and no fleet: a period is longer than an entry is fresh. Slots with
+	// a fleet stay in the set until a judgment ends it.
 	f.touched[1], f.touched[0] = f.touched[0], slotSet{}
 	for i := range f.heads {
-		f.heads[i].weight /= 2
+		if f.heads[i].weight /= 2; f.heads[i].fleet {
+			f.touched[0].add(i)
+		}
 	}
 }
 

@@ -249,3 +249,42 @@ func TestFinderSkipsOnlySlotsWithoutCounts(t *testing.T) {
 		t.Error("no run had a fleet")
 	}
 }
+
+// A wide fleet without requests ends, also if the first judgment after that finds another fleet, and a new period
+// begins with it.
+func TestFleetEndsAfterAJudgmentThatFindsAnother(t *testing.T) {
+	f := New(Options{})
+	all := &Finder{client: f.client, seed: f.seed} // looks at all slots
+	for _, finder := range []*Finder{f, all} {
+		random := rand.New(rand.NewPCG(5, 6))
+		now := finder.clock(start)
+		fill := func(i int, v view, clients, assets uint32) {
+			finder.heads[i] = head{hash: 1, weight: clients, generation: 1, view: v}
+			p := &finder.slots[i].periods[0]
+			p.clients, p.assets = clients, assets
+			for range clients {
+				p.networks.add(random.Uint64())
+			}
+		}
+		fill(3, byOwner, 2000, 0)
+		finder.touched[1].add(3) // all of its requests came in the period before
+		finder.begin(&finder.heads[3], &finder.slots[3], 0.9, now)
+		fill(7, byAgent, 2000, 0)
+		fill(9, byAgent, 2000, 1800)
+		finder.touched[0].add(7)
+		finder.touched[0].add(9)
+	}
+	for round, at := range []uint32{periodLength + 60, periodLength + 60 + judgeEvery} {
+		for i := range all.touched[0] {
+			all.touched[0][i] = 1<<64 - 1
+		}
+		f.judge(at)
+		all.judge(at)
+		if !f.heads[7].fleet || f.heads[3].fleet != (round == 0) {
+			t.Errorf("judgment %d: narrow fleet %v, wide fleet %v", round, f.heads[7].fleet, f.heads[3].fleet)
+		}
+		if !reflect.DeepEqual(f.heads, all.heads) || len(f.fleets) != len(all.fleets) {
+			t.Errorf("judgment %d: the fleets differ", round)
+		}
+	}
+}
