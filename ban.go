@@ -50,7 +50,9 @@ type Bans interface {
 }
 
 // A BanFilter is a [Bans] that tells for all rules at once which of them do not ban a client. With
-// many rules that ban, a decision costs less.
+// many rules that ban, a decision costs less. NewGuard finds it by a type assertion. So a Bans that
+// embeds another one inherits its MayBan. If its Find returns bans that the other one does not have,
+// it needs its own MayBan, or a guard misses them.
 type BanFilter interface {
 	// MayBan returns a set of bits. If bit n is not set, Find returns 0 for the key and all rules with
 	// number n modulo 64, in dry run and not. The newcomer is that of BanQuery. MayBan does not keep

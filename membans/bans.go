@@ -24,13 +24,16 @@ import (
 // each. The next ban of a former offender is longer. The number is bounded: when
 // it is reached, a new ban replaces the one that ends first. It is safe for
 // concurrent use.
+//
+// It is a [fairshare.BanFilter]. A type that embeds it and whose own Find returns more bans also
+// needs its own MayBan. That of Bans knows only the bans in it, and a guard misses the others.
 type Bans struct {
 	most     int
 	n        atomic.Int64 // entries
 	seed     maphash.Seed
 	filter   atomic.Pointer[filter] // nil until the first ban
 	cache    atomic.Pointer[cache]  // of bans in force; set before filter
-	banning  atomic.Pointer[cache]  // by the hash of a key: the rules with entries, see MayBan; set before filter
+	rules    atomic.Pointer[cache]  // by the hash of a key: those of banning; set before filter
 	networks atomic.Bool            // a network was banned for its clients
 	limiting atomic.Bool            // newcomers of some network were limited for its clients
 
@@ -39,6 +42,7 @@ type Bans struct {
 	names   []string                  // of rules, by rule number
 	numbers map[string]uint32         // of rules, by name
 	index   map[uint64]uint32         // hash of a banID → number of its entry
+	banning map[uint64]banning        // by the hash of a key
 	chunks  [][]entry                 // entries in pieces, so growing moves nothing; no pointers for the collector
 	ends    endHeap
 	members map[networkID]*members
@@ -74,14 +78,20 @@ type entry struct {
 	dryRun    bool
 }
 
+// A banning holds the rules with entries of one key.
+type banning struct {
+	rules   uint64 // their numbers modulo 64, and those of entries replaced since the first
+	entries uint32 // at least 1
+}
+
 // New returns an empty Bans that holds at most that many bans and former bans;
-// 0 means 1,048,576. Each takes about 130 bytes.
+// 0 means 1,048,576. Each takes about 180 bytes.
 func New(most int) *Bans {
 	if most <= 0 {
 		most = 1 << 20
 	}
 	b := &Bans{most: most, seed: maphash.MakeSeed(), numbers: map[string]uint32{}, index: map[uint64]uint32{},
-		members: map[networkID]*members{}, limited: map[uint64]limitedNetwork{}}
+		banning: map[uint64]banning{}, members: map[networkID]*members{}, limited: map[uint64]limitedNetwork{}}
 	b.ends.bans = b
 	return b
 }
@@ -156,24 +166,19 @@ func (b *Bans) MayBan(key *fairshare.BanKey, newcomer bool) (rules uint64) {
 	return rules
 }
 
-// rulesOf returns the rules that have an entry of one key, modulo 64.
+// rulesOf returns the rules that have an entry of one key, and perhaps more, modulo 64.
 func (b *Bans) rulesOf(filter *filter, key *fairshare.BanKey) (rules uint64) {
 	hash := maphash.Bytes(b.seed, key[:])
 	if !filter.has(hash) {
 		return 0
 	}
-	cache := b.banning.Load()
+	cache := b.rules.Load()
 	if known, found := cache.get(hash); found {
 		return uint64(known)
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	for rule := range uint32(len(b.names)) {
-		id := banID{*key, rule}
-		if _, found := b.index[id.hash(hash)]; found {
-			rules |= 1 << (rule % 64)
-		}
-	}
+	rules = b.banning[hash].rules
 	cache.put(hash, int64(rules))
 	return rules
 }
@@ -382,7 +387,7 @@ func (b *Bans) add(hash uint64, id banID) *entry {
 	if filter == nil {
 		filter = newFilter(b.most)
 		b.cache.Store(new(cache))
-		b.banning.Store(new(cache))
+		b.rules.Store(new(cache))
 		b.filter.Store(filter)
 	}
 	number := uint32(b.Len())
@@ -397,7 +402,13 @@ func (b *Bans) add(hash uint64, id banID) *entry {
 		oldHash := maphash.Bytes(b.seed, old.key[:])
 		delete(b.index, old.hash(oldHash))
 		b.cache.Load().drop(old.hash(oldHash))
-		b.banning.Load().drop(oldHash)
+		b.rules.Load().drop(oldHash)
+		if of := b.banning[oldHash]; of.entries > 1 {
+			of.entries--
+			b.banning[oldHash] = of
+		} else {
+			delete(b.banning, oldHash)
+		}
 		filter.remove(oldHash)
 	}
 	// If two IDs have the same 64-bit hash, the later entry hides the earlier one,
@@ -406,7 +417,9 @@ func (b *Bans) add(hash uint64, id banID) *entry {
 	e := b.entryAt(number)
 	*e = entry{id: id, until: math.MaxInt64}
 	heap.Push(&b.ends, number)
-	b.banning.Load().drop(hash)
+	b.rules.Load().drop(hash)
+	of := b.banning[hash]
+	b.banning[hash] = banning{of.rules | 1<<(id.rule%64), of.entries + 1}
 	filter.add(hash)
 	return e
 }

@@ -77,8 +77,8 @@ func benchmarkFind(b *testing.B, first, n uint32) {
 	}
 }
 
-// MayBan names the rules that have banned a client, and no other.
-func TestMayBanNamesOneRule(t *testing.T) {
+// MayBan names the rules that have banned a client, until its last ban is replaced.
+func TestMayBanNamesTheRulesOfAClient(t *testing.T) {
 	b := membans.New(2)
 	for i := range 70 {
 		b.RuleNumber(fmt.Sprint(i))
@@ -100,8 +100,10 @@ func TestMayBanNamesOneRule(t *testing.T) {
 	}{
 		{"192.0.2.1", 3, time.Hour, [3]uint64{1 << 3, 0, 0}},
 		{"192.0.2.1", 69, 100 * time.Hour, [3]uint64{1<<3 | 1<<5, 0, 0}},
-		{"192.0.2.2", 0, time.Hour, [3]uint64{1 << 5, 1, 0}}, // instead of the one that ends first
-		{"192.0.2.3", 1, 100 * time.Hour, [3]uint64{1 << 5, 0, 1 << 1}},
+		{"192.0.2.2", 0, time.Hour, [3]uint64{1<<3 | 1<<5, 1, 0}}, // instead of the one that ends first
+		{"192.0.2.3", 1, 200 * time.Hour, [3]uint64{1<<3 | 1<<5, 0, 1 << 1}},
+		{"192.0.2.3", 2, 300 * time.Hour, [3]uint64{0, 0, 1<<1 | 1<<2}},
+		{"192.0.2.1", 4, 400 * time.Hour, [3]uint64{1 << 4, 0, 1<<1 | 1<<2}},
 	} {
 		ban(step.addr, step.rule, step.length)
 		for i, want := range step.want {
