@@ -92,7 +92,7 @@ func (g *Guard) findBan(d *decision, v *Verdict) bool {
 		r := &g.rules[i]
 		if number := int(g.uses[r.banLimit].key); number != asked || number == manyKeys {
 			asked, d.ban.Key = number, d.banKey(r)
-			if g.banFilter != nil {
+			if g.banFilter != nil && len(d.set.banning) > 1 { // otherwise Find alone is faster
 				rules = g.banFilter.MayBan(&d.ban.Key, newcomer)
 			}
 		}
