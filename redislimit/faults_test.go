@@ -247,7 +247,8 @@ func TestPoisonedStatesAreDropped(t *testing.T) {
 		"a wrong other count": {"SETRANGE", "KEY", "16", "\x01"},
 		"a wrong figure":      {"SETRANGE", "KEY", "17", "\xff\xff\xff\xff\xff\xff\xff\xff"},
 		"cut short":           {"SET", "KEY", "abcdefghijklmnopqrstuvwxyz", "KEEPTTL"},
-		"a hash":              {"EVAL", "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'a', 'b')", "1", "KEY"},
+		"a hash": {"EVAL", "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'a', 'b')", "1",
+			"KEY"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server.Do("FLUSHALL")

@@ -134,7 +134,8 @@ func TestQueueKnowsTheClientsOfTheRegistry(t *testing.T) {
 		FirstSeen: now.Add(-time.Hour), LastSeen: now}}}); err != nil {
 		t.Fatal(err)
 	}
-	p := openPolicy(t, "share: 8\nrules: []\nsites:\n  a.example: http://127.0.0.1:3000\n  b.example: http://127.0.0.1:3001\n")
+	p := openPolicy(t, "share: 8\nrules: []\nsites:\n"+
+		"  a.example: http://127.0.0.1:3000\n  b.example: http://127.0.0.1:3001\n")
 	reads := &countedReads{records: store}
 	p.state = &State{store: reads}
 	p.readFirstSeen(true, p.useQueue(p.Current()))
