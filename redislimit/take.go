@@ -1,0 +1,352 @@
+package redislimit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"fairshare"
+)
+
+// A request is one call of Take or Settle on its way.
+type request struct {
+	names   []name
+	keys    [][16]byte
+	takes   []fairshare.Take
+	charges []fairshare.Charge
+	used    []int64
+	refs    []ref
+	set     uint64 // shards
+	given   []part
+	away    bool // a master of one of the keys is away
+}
+
+var requests = sync.Pool{New: func() any { return new(request) }}
+
+const none ref = -1
+
+// name hashes the keys of a request, each once.
+func (r *request) name(s *secret, count int, key func(int) []byte) {
+	r.names, r.keys, r.refs, r.set, r.away = r.names[:0], r.keys[:0], r.refs[:0], 0, false
+	r.keys = slices.Grow(r.keys, count)[:count]
+	for i := range count {
+		k := key(i)
+		n, known := name{}, false
+		for j := i - 1; j >= 0 && j >= i-4; j-- {
+			if other := key(j); len(other) == len(k) && len(k) > 0 && &other[0] == &k[0] {
+				n, known = r.names[j], true
+				break
+			}
+		}
+		if !known {
+			n = s.name(k)
+		}
+		r.names = append(r.names, n)
+		r.keys[i] = n.bytes()
+		r.set |= 1 << n.shard()
+	}
+}
+
+// entries finds the entries of a request. The shards are locked.
+func (l *Limiter) entries(r *request, now int64, limit func(int) int, key func(int) []byte, create bool) {
+	c := l.core
+	s := c.secret.Load()
+	for i := range r.names {
+		place := limit(i)
+		if sp := l.specs[place]; sp.private || sp.viewOnly && create {
+			r.refs = append(r.refs, none)
+			continue
+		}
+		r.refs = append(r.refs, c.book.get(bookKey{r.names[i], l.ids[place]}, now,
+			func() uint64 { return s.tag(key(i)) }, c.drop))
+	}
+}
+
+// drop has the view forget what other members have of an entry that goes.
+func (c *core) drop(e *entry) {
+	if e.others > 0 {
+		s, key := c.spec(e.key.id), e.key.name.bytes()
+		s.local.AddHeld(s.index, key[:], -e.others)
+	}
+}
+
+// Take implements [fairshare.Limiter]. A request may name a limit and key only
+// once. It waits for the store only if the view does not suffice, and at most
+// for Options.Wait; it ignores ctx, since a charge that is on its way cannot be
+// called back.
+func (l *Limiter) Take(_ context.Context, now time.Time, takes []fairshare.Take, tallies []fairshare.Tally) error {
+	if len(takes) != len(tallies) {
+		return fmt.Errorf("%d takes and %d tallies", len(takes), len(tallies))
+	}
+	if len(takes) == 0 {
+		return nil
+	}
+	c := l.core
+	at := c.clock.correct(now)
+	r := requests.Get().(*request)
+	defer requests.Put(r)
+	r.name(c.secret.Load(), len(takes), func(i int) []byte { return takes[i].Key })
+	r.takes = append(r.takes[:0], takes...)
+	r.used = slices.Grow(r.used[:0], len(takes))[:len(takes)]
+	for i := range r.takes {
+		r.takes[i].Key = r.keys[i][:]
+	}
+	if c.opts.alwaysAsk && slices.ContainsFunc(takes, func(t fairshare.Take) bool { return t.DryRun }) {
+		if err := l.Peek(context.Background(), now, takes, tallies); err != nil { // else nobody waits for dry takes
+			return err
+		}
+	}
+	q, read := l.decide(r, at, takes, tallies, true)
+	if read {
+		l.read(q)
+		r.refs = r.refs[:0]
+		q, _ = l.decide(r, at, takes, tallies, false)
+	}
+	if q != nil {
+		return l.await(r, q, at, tallies)
+	}
+	return nil
+}
+
+// decide decides by the view. If that does not suffice it returns a question. With
+// read it inquiries for states only, and nothing was charged.
+func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, tallies []fairshare.Tally, first bool) (
+	q *question, read bool) {
+	c := l.core
+	c.book.lock(r.set)
+	defer c.book.unlock(r.set)
+	l.entries(r, at.UnixNano(), func(i int) int { return takes[i].Limit },
+		func(i int) []byte { return takes[i].Key }, true)
+	if err := l.local.TakeRoom(at, r.takes, tallies, r.used); err != nil {
+		panic(err) // the lengths are equal
+	}
+	pass, dryPass := true, true
+	for i := range tallies {
+		if tallies[i].Over && r.takes[i].DryRun {
+			dryPass = false
+		} else if tallies[i].Over {
+			pass = false
+		}
+	}
+	if !pass && l.isOpen(r, tallies) {
+		c.stats.away.Add(1)
+		clear(tallies)
+		return nil, false
+	}
+	ns := at.UnixNano()
+	if c.firstAt.Load() == 0 {
+		c.firstAt.CompareAndSwap(0, ns)
+	}
+	r.given = r.given[:0]
+	members := c.members.Load()
+	asked, old := false, false
+	for i := range r.takes {
+		if r.refs[i] == none {
+			continue
+		}
+		t, e, s := &r.takes[i], c.book.at(r.refs[i]), l.specs[r.takes[i].Limit]
+		e.at, e.every = ns, t.Every
+		if !pass || t.DryRun && !dryPass {
+			if s.kind == quiet && !e.noted {
+				e.noted = true
+				c.queueNote(r.refs[i], e)
+			}
+			if tallies[i].Over && !e.reading && c.isOld(e, s) && c.isUp(e.tag) {
+				old = old || first && !pass && !t.DryRun || pass && t.DryRun
+			}
+			continue
+		}
+		p := part{ref: r.refs[i], key: e.key, tag: e.tag, take: int32(i), dry: t.DryRun, spec: s, every: t.Every,
+			views: e.views}
+		p.cost = t.Cost
+		if s.held {
+			p.cost = tallies[i].Held
+		} else if s.settled {
+			if !c.opts.alwaysAsk {
+				continue
+			}
+			p.cost = 0
+		}
+		p.amount = s.amount(p.cost, t.Every)
+		share := s.share(members)
+		pending := e.unacked
+		if s.tracked {
+			pending = max(0, pending+e.own-e.acked)
+		}
+		up := c.isUp(e.tag)
+		p.credit = !up || (e.known || c.remembers(p.ref, s, ns)) && share > 0 && pending+p.cost <= share &&
+			r.used[i]+p.cost <= s.allowed-members*share
+		r.away = r.away || !up
+		if s.tracked {
+			e.own += p.cost
+		}
+		switch {
+		case !p.credit:
+			asked = true
+			e.provisional += p.amount
+		case !s.tracked:
+			e.pend.charge(s, p.amount, ns, ns)
+			e.unacked = addSaturated(e.unacked, p.cost)
+			fallthrough
+		default:
+			c.queue(r.refs[i], e, pending+p.cost >= (share+1)/2)
+		}
+		r.given = append(r.given, p)
+	}
+	if old {
+		q = l.readAll(r, pass)
+		if !pass {
+			return q, true
+		}
+		c.stats.reads.Add(1) // nobody waits for what a dry run says
+		q.state.Store(abandonedPass)
+		l.submit(q)
+		q = nil
+	}
+	if asked || r.away {
+		q = newQuestion()
+		q.parts = append(q.parts, r.given...)
+		q.needsStore = asked
+	} else if pass {
+		c.stats.credit.Add(1)
+	} else {
+		c.stats.refused.Add(1)
+	}
+	return q, false
+}
+
+// isOpen reports whether a refused request passes because the store is away and
+// Options.Away says so. The shards are locked.
+func (l *Limiter) isOpen(r *request, tallies []fairshare.Tally) bool {
+	c := l.core
+	if c.opts.Away != AwayOpen {
+		return false
+	}
+	for i := range tallies {
+		if tallies[i].Over && !r.takes[i].DryRun && (r.refs[i] == none || c.isUp(c.book.at(r.refs[i]).tag)) {
+			return false
+		}
+	}
+	return true
+}
+
+// readAll returns a question for the states of a group that the view refuses. The
+// shards are locked.
+func (l *Limiter) readAll(r *request, dry bool) *question {
+	q := newQuestion()
+	for i := range r.takes {
+		if r.refs[i] == none || r.takes[i].DryRun != dry {
+			continue
+		}
+		e := l.core.book.at(r.refs[i])
+		e.reading = true
+		q.parts = append(q.parts, part{ref: r.refs[i], key: e.key, tag: e.tag, reads: true})
+	}
+	return q
+}
+
+// remembers reports whether this member has forgotten no state of the limit's last
+// window. Then a state that it does not know has no counts of it. Without this,
+// clients could have credit again by having their states evicted.
+func (c *core) remembers(r ref, s *spec, ns int64) bool {
+	return ns-max(c.firstAt.Load(), c.book[r.shard()].evicted) > s.forgets
+}
+
+// isOld reports whether a view that refuses is to be read again.
+func (c *core) isOld(e *entry, s *spec) bool {
+	return !e.known || c.opts.alwaysAsk || c.mono()-e.seen > s.refresh
+}
+
+// read waits until the states of a question are in the view.
+func (l *Limiter) read(q *question) {
+	c := l.core
+	c.stats.reads.Add(1)
+	l.submit(q)
+	if q.wait(c, c.deadline(q)) == late {
+		if q.state.CompareAndSwap(waiting, abandonedPass) {
+			return // its last answer releases it
+		}
+		<-q.done
+	}
+	q.release()
+}
+
+// await waits for the answer to a question and fills in tallies.
+func (l *Limiter) await(r *request, q *question, at time.Time, tallies []fairshare.Tally) error {
+	c := l.core
+	q.at = at
+	verdict := noAnswer
+	if q.needsStore {
+		q.began = c.mono()
+		c.stats.questions.Add(1)
+		l.submit(q)
+		if verdict = q.wait(c, c.deadline(q)); verdict == late {
+			c.stats.late.Add(1)
+			c.missed(q)
+		}
+	}
+	want := verdict
+	if verdict == noAnswer || verdict == late || r.away && verdict != refused {
+		want = l.takeAway(r, q, at, tallies)
+		switch verdict {
+		case late:
+			abandoned := [...]int32{abandonedPass, abandonedDry, abandonedRefuse}[want-passed]
+			if !q.state.CompareAndSwap(waiting, abandoned) { // the answer came just now
+				<-q.done
+				q.resolve(c, want)
+				q.release()
+			}
+		default:
+			q.resolve(c, want)
+			q.release()
+		}
+		return nil
+	}
+	q.resolve(c, want)
+	q.release()
+	if want != passed {
+		l.explain(r, at, tallies, want)
+	}
+	return nil
+}
+
+// missed notes for the breakers that a question had no answer in time.
+func (c *core) missed(q *question) {
+	for i := range q.parts {
+		p := &q.parts[i]
+		if i > 0 && q.parts[i-1].tag == p.tag || p.credit {
+			continue
+		}
+		if m := c.master(p.tag); m.breaker.missed(c.ownTime()) {
+			m.wentAway()
+		}
+	}
+}
+
+// explain fills in the tallies of the group that the store refused.
+func (l *Limiter) explain(r *request, at time.Time, tallies []fairshare.Tally, verdict int32) {
+	peeked := make([]fairshare.Tally, len(tallies))
+	if err := l.local.Peek(context.Background(), at, r.takes, peeked); err != nil {
+		panic(err)
+	}
+	over, worst := false, -1
+	for i := range tallies {
+		dry := r.takes[i].DryRun
+		switch {
+		case verdict == refused && dry:
+			tallies[i] = fairshare.Tally{}
+		case verdict == refused || dry:
+			tallies[i] = peeked[i]
+			over = over || peeked[i].Over
+			room := func(i int) int64 { return l.specs[r.takes[i].Limit].allowed - peeked[i].Used }
+			if r.refs[i] != none && (worst < 0 || room(i) < room(worst)) {
+				worst = i
+			}
+		}
+	}
+	if !over && worst >= 0 { // there is room again by now
+		tallies[worst].Over, tallies[worst].Wait = true, time.Millisecond
+	}
+}
