@@ -82,7 +82,7 @@ var mayImport = map[string][]string{
 // leaves may be imported by every adapter; the root may import internal/network and
 // internal/offheap alone. They import nothing of this module.
 var leaves = []string{"internal/cli", "internal/durable", "internal/httpfield", "internal/network",
-	"internal/offheap", "internal/prose"}
+	"internal/offheap", "internal/prose", "internal/socket"}
 
 // standardOnly may be imported by other programs, which then need nothing
 // else.

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"fairshare/internal/socket"
 )
 
 // errSlow is the error of a Write whose client reads too slowly.
@@ -32,6 +34,7 @@ type conn struct {
 
 	// Held during a Write. Close does not take it, since a Write may block.
 	writing sync.Mutex
+	out     directWrite
 	pace    pace
 	slow    bool // a Write ended with errSlow: the connection is being closed
 
@@ -46,7 +49,56 @@ func newConn(l *Listener, inner net.Conn) *conn {
 	if sc, ok := inner.(syscall.Conn); ok {
 		c.raw, _ = sc.SyscallConn()
 	}
+	switch inner.(type) {
+	case *net.TCPConn, *net.UnixConn:
+		if socket.Supported {
+			c.out.raw, c.out.try = c.raw, c.out.write
+		}
+	}
 	return c
+}
+
+// A directWrite writes to a socket at the least cost: see [socket.Write].
+type directWrite struct {
+	raw   syscall.RawConn // nil: it cannot be used
+	try   func(fd uintptr) bool
+	bytes []byte // to be written
+	taken int    // of bytes
+	err   error
+}
+
+// all writes all bytes, or until the deadline for writing.
+func (d *directWrite) all(b []byte) (int, error) {
+	d.bytes, d.taken, d.err = b, 0, nil
+	err := d.raw.Write(d.try)
+	d.bytes = nil
+	if err == nil {
+		err = d.err
+	}
+	return d.taken, err
+}
+
+// write writes as much as it can without waiting. It returns false to wait for the socket.
+func (d *directWrite) write(fd uintptr) bool {
+	for d.taken < len(d.bytes) {
+		n, err := socket.Write(fd, d.bytes[d.taken:])
+		d.taken += n
+		if err == socket.ErrAgain {
+			return false
+		}
+		if err != nil {
+			d.err = os.NewSyscallError("write", err)
+			return true
+		}
+	}
+	return true
+}
+
+func (c *conn) write(b []byte) (int, error) {
+	if c.out.raw != nil {
+		return c.out.all(b)
+	}
+	return c.Conn.Write(b)
 }
 
 // NetConn returns the kernel's connection.
@@ -72,7 +124,7 @@ func (c *conn) Write(b []byte) (n int, err error) {
 		if err := c.renew(now); err != nil {
 			return n, err
 		}
-		m, err := c.Conn.Write(b[n:])
+		m, err := c.write(b[n:])
 		n += m
 		c.sent.Add(int64(m))
 		before := now

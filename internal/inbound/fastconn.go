@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"fairshare/internal/socket"
 )
 
 const (
@@ -269,7 +271,7 @@ func (c *fastConn) read() error {
 func (c *fastConn) dropUnread() {
 	if c.raw != nil {
 		c.takeBuffer()
-		c.raw.Control(func(fd uintptr) { readSocket(fd, c.buffer[:]) })
+		c.raw.Control(func(fd uintptr) { socket.Read(fd, c.buffer[:]) })
 	}
 }
 
@@ -282,26 +284,22 @@ func (c *fastConn) takeBuffer() {
 // tryRead reads what has come. It returns false if nothing has.
 func (c *fastConn) tryRead(fd uintptr) bool {
 	c.takeBuffer()
-	for {
-		n, err := readSocket(fd, c.buffer[c.to:])
-		switch {
-		case err == syscall.EINTR:
-			continue
-		case err == syscall.EAGAIN:
-			if c.from == c.to {
-				c.dropBuffer()
-			}
-			return false
-		case err != nil:
-			c.tried = os.NewSyscallError("read", err)
-		case n == 0:
-			c.tried = io.EOF
-		default:
-			c.to, c.tried = c.to+n, nil
-			c.conn.readSinceIdle.Store(true)
+	n, err := socket.Read(fd, c.buffer[c.to:])
+	switch {
+	case err == socket.ErrAgain:
+		if c.from == c.to {
+			c.dropBuffer()
 		}
-		return true
+		return false
+	case err != nil:
+		c.tried = os.NewSyscallError("read", err)
+	case n == 0:
+		c.tried = io.EOF
+	default:
+		c.to, c.tried = c.to+n, nil
+		c.conn.readSinceIdle.Store(true)
 	}
+	return true
 }
 
 // answer answers a request. It returns false if the connection must be closed.

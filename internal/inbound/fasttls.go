@@ -6,8 +6,9 @@ import (
 	"io"
 	"net"
 	"os"
-	"syscall"
 	"time"
+
+	"fairshare/internal/socket"
 )
 
 // A tlsSocket is a connection below TLS. In tries it does not wait, so that a connection that waits for a request
@@ -31,23 +32,19 @@ func (s *tlsSocket) Read(b []byte) (int, error) {
 	if !s.tries {
 		return s.Conn.Read(b)
 	}
-	for {
-		n, err := readSocket(s.fd, b)
-		switch {
-		case err == syscall.EINTR:
-		case err == syscall.EAGAIN:
-			return 0, errWait
-		case err != nil:
-			return 0, os.NewSyscallError("read", err)
-		case n == 0 && len(b) > 0:
-			return 0, io.EOF
-		default:
-			if c, ok := s.Conn.(*conn); ok && n > 0 {
-				c.readSinceIdle.Store(true) // also if the record is not complete
-			}
-			return n, nil
-		}
+	n, err := socket.Read(s.fd, b)
+	switch {
+	case err == socket.ErrAgain:
+		return 0, errWait
+	case err != nil:
+		return 0, os.NewSyscallError("read", err)
+	case n == 0 && len(b) > 0:
+		return 0, io.EOF
 	}
+	if c, ok := s.Conn.(*conn); ok && n > 0 {
+		c.readSinceIdle.Store(true) // also if the record is not complete
+	}
+	return n, nil
 }
 
 // NetConn is for connOf.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"fairshare/internal/socket"
 )
 
 // The lane serves HTTP/1.1 with TLS, and the handler gets the same requests as without the lane, with the same facts
@@ -140,7 +142,7 @@ func TestLaneNoticesThatAClientWithTLSLeaves(t *testing.T) {
 // A connection that waits for its next request holds no buffer of the lane, with TLS and without. One that waits for
 // the rest of a head holds one.
 func TestIdleLaneConnectionsHoldNoBuffer(t *testing.T) {
-	if !canReadSockets {
+	if !socket.Supported {
 		t.Skip("this system cannot read without waiting")
 	}
 	const n = 200

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"fairshare/internal/socket"
 )
 
 // A Lane answers simple HTTP/1.1 requests by itself, each connection in one goroutine. It is a listener
@@ -224,9 +226,9 @@ var (
 )
 
 // rawOf returns the descriptor of a connection that nothing wraps; otherwise nil, and on systems where
-// readSocket does not work.
+// sockets cannot be read directly.
 func rawOf(outer net.Conn) syscall.RawConn {
-	if c, ok := outer.(*conn); ok && canReadSockets {
+	if c, ok := outer.(*conn); ok && socket.Supported {
 		return c.raw
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"net"
 	"syscall"
 	"time"
+
+	"fairshare/internal/socket"
 )
 
 // bufferBytes is the memory for reading from a connection.
@@ -126,15 +128,15 @@ func (c *conn) readTurn(b []byte) (int, error) {
 // takeTurn goes on with a turn as far as it can without waiting. It returns false to wait for the socket.
 func (c *conn) takeTurn(fd uintptr) bool {
 	t := &c.turn
-	t.read, t.err = readSocket(fd, t.in)
+	t.read, t.err = socket.Read(fd, t.in)
 	if t.sent > 0 {
-		return t.err != errAgain
+		return t.err != socket.ErrAgain
 	}
-	if t.err != errAgain {
+	if t.err != socket.ErrAgain {
 		t.read, t.err = 0, errNotQuiet
 		return true
 	}
-	if t.sent, t.err = writeSocket(fd, t.out); t.err == errAgain || t.err == nil && t.sent < len(t.out) {
+	if t.sent, t.err = socket.Write(fd, t.out); t.err == socket.ErrAgain || t.err == nil && t.sent < len(t.out) {
 		t.err = errPartly
 	}
 	return t.err != nil

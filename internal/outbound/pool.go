@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"fairshare/internal/socket"
 )
 
 // A Pool holds the idle connections to one upstream. It is safe for concurrent use.
@@ -44,6 +46,9 @@ const (
 	// headBytes bounds the head of an answer.
 	headBytes = 256 << 10
 )
+
+// Supported reports whether a Pool is safe on this system.
+const Supported = socket.Supported
 
 // NewPool returns a pool without connections.
 func NewPool(o Options) *Pool {

@@ -1,0 +1,22 @@
+//go:build unix && !linux
+
+package socket
+
+import "syscall"
+
+const Supported = true
+
+const ErrAgain = syscall.EAGAIN
+
+func Read(fd uintptr, b []byte) (int, error) { return repeat(syscall.Read, fd, b) }
+
+func Write(fd uintptr, b []byte) (int, error) { return repeat(syscall.Write, fd, b) }
+
+func repeat(call func(int, []byte) (int, error), fd uintptr, b []byte) (int, error) {
+	for {
+		n, err := call(int(fd), b)
+		if err != syscall.EINTR {
+			return max(n, 0), err
+		}
+	}
+}
