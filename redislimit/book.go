@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"sync"
 	"time"
+
+	"fairshare/memlimit"
 )
 
 // The book holds what is known of each state in the store: how far the view in
@@ -14,14 +16,13 @@ type book [bookShards]bookShard
 
 const (
 	bookShards = 64
-	entryBytes = 240 // with its share of the index
+	entryBytes = 168 // with its share of the index
 )
 
 type bookShard struct {
 	mu      sync.Mutex
-	index   map[bookKey]int32
+	index   index
 	entries []entry
-	free    []int32
 	most    int
 	hand    int   // of the clock that finds the next one to go
 	evicted int64 // ns since the Unix epoch; when an entry went last
@@ -43,15 +44,18 @@ type entry struct {
 	tag uint64
 
 	base  [tokenBytes]byte // token of the state in the store that the view is based on
+	place uint16           // of its record in the value in the store, see swap; 0: not known
 	views uint32           // how often the view was replaced
-	known bool             // the view was merged with the store
-	floor bool             // what the store has may be less than was reported
-	used  bool             // recently, for the clock
+	ends  uint32           // when the key ends at the earliest: seconds of the Unix epoch
+	batch int32            // its place in the batch that is on its way, and 1; 0: none
 
+	tracked bool // see spec.tracked
+	known   bool // the view was merged with the store
+	floor   bool // what the store has may be less than was reported
+	used    bool // recently, for the clock
 	reading bool // a request waits for the state
 	noted   bool // the time of a refused request is not reported yet
 	queued  queue
-	batch   int32 // its place in the batch that is on its way, and 1; 0: none
 
 	seen  int64         // monotonic ns; when the view was merged last
 	at    int64         // ns since the Unix epoch; of the last operation
@@ -60,9 +64,27 @@ type entry struct {
 	pend        delta
 	unacked     int64 // charged on credit and not acknowledged, in units
 	provisional int64 // charged for questions on their way, in the unit of deltas
-	own         int64 // of requests in progress here: slots or what is held; with asked
-	acked       int64 // of own, what the store knows
-	others      int64 // the same of other members; the view contains it
+
+	// Of a tracked limit.
+	own    int64 // of requests in progress here: slots or what is held; with asked
+	acked  int64 // of own, what the store knows
+	others int64 // the same of other members; the view contains it
+}
+
+// stored returns the state in the store with the token base. Entries of limits that are
+// not tracked have it where others have own, acked and others.
+func (e *entry) stored() memlimit.State {
+	return memlimit.State{Num: e.own, Prev: e.acked, Cur: e.others}
+}
+
+func (e *entry) setStored(st memlimit.State) { e.own, e.acked, e.others = st.Num, st.Prev, st.Cur }
+
+// inProgress returns what requests in progress here have.
+func (e *entry) inProgress() int64 {
+	if !e.tracked {
+		return 0
+	}
+	return e.own
 }
 
 // A queue says whether an entry waits to be reported.
@@ -82,7 +104,7 @@ func (r ref) shard() int { return int(r >> 32) }
 func (b *book) init(memory int64) {
 	for i := range b {
 		sh := &b[i]
-		sh.index = map[bookKey]int32{}
+		sh.index.init()
 		sh.most = int(max(64, memory/entryBytes/bookShards))
 	}
 }
@@ -92,41 +114,48 @@ func (b *book) at(r ref) *entry { return &b[r.shard()].entries[int32(r)] }
 
 // pinned reports whether an entry is needed.
 func (e *entry) pinned() bool {
-	return e.queued != unqueued || e.batch != 0 || e.provisional != 0 || e.own != 0 || e.reading
+	return e.queued != unqueued || e.batch != 0 || e.provisional != 0 || e.inProgress() != 0 || e.reading
 }
 
 // reports reports whether there is something to tell the store.
 func (e *entry) reports() bool {
-	return e.pend.any || e.noted || e.floor || e.own-e.provisional != e.acked
+	return e.pend.any || e.noted || e.floor || e.tracked && e.own-e.provisional != e.acked
 }
 
 // find returns the entry of a key, or false. The shard is locked.
 func (b *book) find(k bookKey) (ref, bool) {
 	shard := k.shard()
-	i, ok := b[shard].index[k]
-	return ref(shard)<<32 | ref(i), ok
+	i := b[shard].find(&k)
+	return ref(shard)<<32 | ref(max(i, 0)), i >= 0
 }
 
-// get returns the entry of a key, which is made if there is none. dropped
-// returns what the view has of others for an entry that goes. The shard is locked.
-func (b *book) get(k bookKey, now int64, tag func() uint64, drop func(*entry)) ref {
+// find returns the place of an entry, or a number below 0.
+func (sh *bookShard) find(k *bookKey) int32 {
+	hash := k.hash()
+	for at := sh.index.home(hash); ; at = sh.index.next(at) {
+		i, ok := sh.index.get(at, hash)
+		if i < 0 || ok && sh.entries[i].key == *k {
+			return i
+		}
+	}
+}
+
+// get returns the entry of a key, or makes one. tag returns its tag, drop has the view
+// forget what it has of others for an entry that goes. The shard is locked.
+func (b *book) get(k bookKey, tracked bool, now int64, tag func() uint64, drop func(*entry)) ref {
 	shard := k.shard()
 	sh := &b[shard]
-	if i, ok := sh.index[k]; ok {
+	i := sh.find(&k)
+	if i >= 0 {
 		sh.entries[i].used = true
 		return ref(shard)<<32 | ref(i)
 	}
-	var i int32
-	switch {
-	case len(sh.free) > 0:
-		i = sh.free[len(sh.free)-1]
-		sh.free = sh.free[:len(sh.free)-1]
-	case len(sh.entries) < sh.most || !sh.evict(&i, now, drop, len(sh.entries) >= 2*sh.most):
+	if len(sh.entries) < sh.most || !sh.evict(&i, now, drop, len(sh.entries) >= 2*sh.most) {
 		i = int32(len(sh.entries))
 		sh.entries = append(sh.entries, entry{})
 	}
-	sh.entries[i] = entry{key: k, tag: tag(), used: true}
-	sh.index[k] = i
+	sh.entries[i] = entry{key: k, tag: tag(), used: true, tracked: tracked}
+	sh.index.add(k.hash(), i)
 	return ref(shard)<<32 | ref(i)
 }
 
@@ -137,7 +166,7 @@ func (sh *bookShard) evict(i *int32, now int64, drop func(*entry), force bool) b
 	for range 2 * len(sh.entries) {
 		sh.hand = (sh.hand + 1) % len(sh.entries)
 		e := &sh.entries[sh.hand]
-		if e.pinned() && (!force || e.batch != 0 || e.provisional != 0 || e.own != 0 || e.reading) {
+		if e.pinned() && (!force || e.batch != 0 || e.provisional != 0 || e.inProgress() != 0 || e.reading) {
 			continue
 		}
 		if e.used {
@@ -146,7 +175,7 @@ func (sh *bookShard) evict(i *int32, now int64, drop func(*entry), force bool) b
 		}
 		drop(e)
 		sh.evicted = now
-		delete(sh.index, e.key)
+		sh.index.remove(e.key.hash(), int32(sh.hand))
 		*i = int32(sh.hand)
 		return true
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -221,6 +222,7 @@ type batch struct {
 	refs      []ref
 	states    []sent
 	scripts   []script
+	units     []unit
 	began     int64 // own time when it was sent
 	token     [tokenBytes]byte
 	floors    bool
@@ -235,16 +237,26 @@ type sent struct {
 	tag         uint64
 	unacked     int64
 	provisional int64 // of the inquiries in this batch, in the unit of deltas
+	swap        swap
+	place       uint16 // of its record, see entry.place
+	slot        uint16 // in the message
+	ends        uint32 // when its key ends
 	reply       reply
 }
 
-// A script is one command of a batch: some of its states and inquiries.
+// A script is one command of a batch: some of its units.
 type script struct {
-	keys             []string
-	from, to         int // states
-	asksFrom, asksTo int
-	message          string
+	*command
+	units    []unit
+	keys     []string
+	args     []string
+	expected []byte // memory for swaps
 }
+
+// A command is a script that the store runs.
+type command struct{ digest, text string }
+
+var take, swapping = &command{takeDigest, takeScript}, &command{swapDigest, swapScript}
 
 // collect prepares the next batch, and reports whether there is one.
 func (k *carrier) collect() bool {
@@ -363,13 +375,12 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 		return true
 	}
 	s := k.core.spec(e.key.id).pacedBy(e.every)
-	b.states = append(b.states, sent{ref: r, key: e.key, tag: e.tag, unacked: e.unacked, stated: stated{
-		spec: s, base: e.base, at: e.at, delta: e.pend, noted: e.noted, own: max(0, e.own-e.provisional),
-		floor: e.floor,
+	b.states = append(b.states, sent{ref: r, key: e.key, tag: e.tag, unacked: e.unacked, place: e.place, stated: stated{
+		spec: s, base: e.base, at: e.at, delta: e.pend, noted: e.noted, floor: e.floor,
 	}})
 	st := &b.states[len(b.states)-1]
-	if !s.tracked {
-		st.own = 0
+	if s.tracked {
+		st.own = max(0, e.own-e.provisional)
 	}
 	key := e.key.name.bytes()
 	if s.kind != concurrent {
@@ -391,7 +402,8 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 func (k *carrier) encode() {
 	c, b := k.core, &k.batch
 	slices.SortFunc(b.states, func(x, y sent) int {
-		return cmp.Or(cmp.Compare(x.tag, y.tag), cmp.Compare(x.key.a, y.key.a), cmp.Compare(x.key.b, y.key.b))
+		return cmp.Or(cmp.Compare(x.tag, y.tag), cmp.Compare(x.key.a, y.key.a), cmp.Compare(x.key.b, y.key.b),
+			cmp.Compare(x.place, y.place))
 	})
 	for i := range b.states {
 		st := &b.states[i]
@@ -401,65 +413,103 @@ func (k *carrier) encode() {
 		sh.mu.Unlock()
 	}
 	slices.SortStableFunc(b.inquiries, func(x, y inquiry) int { return cmp.Compare(x.tag, y.tag) })
+	b.units = b.units[:0]
 	nextAsk := 0
 	for i := 0; i < len(b.states); {
-		sc := script{from: i, asksFrom: nextAsk}
-		for i < len(b.states) {
-			tag := b.states[i].tag
-			for i < len(b.states) && b.states[i].tag == tag {
-				if len(sc.keys) == 0 || i == sc.from || b.states[i-1].key.name != b.states[i].key.name {
-					sc.keys = append(sc.keys, keyOf(c.limits, tag, b.states[i].key.name))
-				}
-				i++
-			}
-			for nextAsk < len(b.inquiries) && b.inquiries[nextAsk].tag == tag {
-				nextAsk++
-			}
-			if c.store.topology == cluster || len(sc.keys) >= scriptKeys {
-				break
+		u, tag := unit{from: i, asksFrom: nextAsk}, b.states[i].tag
+		for ; i < len(b.states) && b.states[i].tag == tag; i++ {
+			if i == u.from || b.states[i-1].key.name != b.states[i].key.name {
+				u.keys++
 			}
 		}
-		sc.to, sc.asksTo = i, nextAsk
-		sc.message = k.message(&sc)
+		for nextAsk < len(b.inquiries) && b.inquiries[nextAsk].tag == tag {
+			nextAsk++
+		}
+		u.to, u.asksTo = i, nextAsk
+		b.units = append(b.units, u)
+	}
+	var rest []unit
+	sc := script{command: swapping}
+	for i := range b.units {
+		keys, args := len(sc.keys), len(sc.args)
+		if !k.swaps(&sc, &b.units[i]) {
+			sc.keys, sc.args = sc.keys[:keys], sc.args[:args]
+			rest = append(rest, b.units[i])
+			continue
+		}
+		if sc.units = append(sc.units, b.units[i]); c.store.topology == cluster || len(sc.keys) >= scriptKeys {
+			b.scripts = append(b.scripts, sc)
+			sc = script{command: swapping}
+		}
+	}
+	if len(sc.units) > 0 {
 		b.scripts = append(b.scripts, sc)
 	}
+	b.scripts = k.takes(b.scripts, rest)
+}
+
+// takes appends the scripts that decide units.
+func (k *carrier) takes(scripts []script, units []unit) []script {
+	c, b := k.core, &k.batch
+	for i := 0; i < len(units); {
+		sc := script{command: take}
+		from := i
+		for ; i < len(units) && (i == from || c.store.topology != cluster && len(sc.keys) < scriptKeys); i++ {
+			u := &units[i]
+			for j := u.from; j < u.to; j++ {
+				if j == u.from || b.states[j-1].key.name != b.states[j].key.name {
+					sc.keys = append(sc.keys, keyOf(c.limits, b.states[j].tag, b.states[j].key.name))
+				}
+			}
+		}
+		sc.units = units[from:i]
+		sc.args = []string{k.message(&sc)}
+		scripts = append(scripts, sc)
+	}
+	return scripts
 }
 
 // message returns the message of a script.
 func (k *carrier) message(sc *script) string {
 	c, b := k.core, &k.batch
-	states := b.states[sc.from:sc.to]
 	var specs []*spec
 	var ids []uint16
-	for i := range states {
-		id := states[i].key.id
-		at := 0
-		for at < len(ids) && (ids[at] != id || specs[at].w != states[i].spec.w) {
-			at++
+	count := 0
+	for _, u := range sc.units {
+		states := b.states[u.from:u.to]
+		for i := range states {
+			id := states[i].key.id
+			at := 0
+			for at < len(ids) && (ids[at] != id || specs[at].w != states[i].spec.w) {
+				at++
+			}
+			if at == len(ids) {
+				ids, specs = append(ids, id), append(specs, states[i].spec)
+			}
+			states[i].index, states[i].slot = uint16(at), uint16(count)
+			count++
 		}
-		if at == len(ids) {
-			ids, specs = append(ids, id), append(specs, states[i].spec)
-		}
-		states[i].index = uint16(at)
 	}
-	m := make([]byte, 0, 64+72*len(specs)+96*len(states))
+	m := make([]byte, 0, 64+72*len(specs)+96*count)
 	m = append(m, b.token[:]...)
 	m = append(m, c.me[:]...)
 	m = binary.LittleEndian.AppendUint16(append(m, flag(b.floors)), uint16(len(specs)))
 	for _, s := range specs {
 		m = appendSpec(m, s)
 	}
-	for i := 0; i < len(states); {
-		count := len(m)
-		m = append(m, 0)
-		for from := i; i < len(states) && states[i].key.name == states[from].key.name; i++ {
-			m = states[i].append(m)
-			m[count]++
+	for _, u := range sc.units {
+		for i := u.from; i < u.to; {
+			count := len(m)
+			m = append(m, 0)
+			for key := b.states[i].key.name; i < u.to && b.states[i].key.name == key; i++ {
+				m = b.states[i].append(m)
+				m[count]++
+			}
 		}
 	}
-	count, decisions := len(m), 0
+	at, decisions := len(m), 0
 	m = append(m, 0, 0)
-	for _, a := range b.inquiries[sc.asksFrom:sc.asksTo] {
+	for a := range k.inquiriesOf(sc.units) {
 		parts := a.q.parts[a.from:a.to]
 		if parts[0].reads {
 			continue
@@ -474,7 +524,7 @@ func (k *carrier) message(sc *script) string {
 				dry++
 			}
 			p.state = k.index(p)
-			m = binary.LittleEndian.AppendUint16(m, uint16(p.state-sc.from))
+			m = binary.LittleEndian.AppendUint16(m, b.states[p.state].slot)
 			if p.spec.kind == gcra && !p.spec.tracked {
 				t := p.spec.moment(p.spec.deltaSpan(p.amount))
 				m = appendFloats(m, t.us, t.rest)
@@ -484,11 +534,36 @@ func (k *carrier) message(sc *script) string {
 		}
 		m[head+1] = byte(dry)
 	}
-	binary.LittleEndian.PutUint16(m[count:], uint16(decisions))
+	binary.LittleEndian.PutUint16(m[at:], uint16(decisions))
 	return string(m)
 }
 
-// place returns the place of a part's state in the batch.
+// statesOf returns the states of units, inquiriesOf the inquiries.
+func (k *carrier) statesOf(units []unit) iter.Seq[*sent] {
+	return func(yield func(*sent) bool) {
+		for _, u := range units {
+			for i := u.from; i < u.to; i++ {
+				if !yield(&k.batch.states[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (k *carrier) inquiriesOf(units []unit) iter.Seq[inquiry] {
+	return func(yield func(inquiry) bool) {
+		for _, u := range units {
+			for _, a := range k.batch.inquiries[u.asksFrom:u.asksTo] {
+				if !yield(a) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// index returns the place of a part's state in the batch.
 func (k *carrier) index(p *part) int {
 	sh := &k.core.book[p.ref.shard()]
 	sh.mu.Lock()
@@ -507,57 +582,97 @@ func (k *carrier) send() {
 	b.began = c.ownTime()
 	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 	defer cancel()
-	unknown := k.carry(ctx, client, b.scripts, "EVALSHA", takeDigest)
-	if len(unknown) > 0 {
-		unknown = k.carry(ctx, client, unknown, "EVAL", takeScript)
-		k.lost(unknown, errors.New("the store forgets scripts at once"))
+	for scripts := b.scripts; len(scripts) > 0; {
+		stale, unknown := k.carry(ctx, client, scripts, false)
+		if len(unknown) > 0 {
+			var more []unit
+			more, unknown = k.carry(ctx, client, unknown, true)
+			stale = append(stale, more...)
+			k.lost(unknown, errors.New("the store forgets scripts at once"))
+		}
+		scripts = k.takes(nil, stale)
 	}
 	c.stats.batches.Add(1)
 }
 
-// carry runs scripts, and returns those that the store does not know.
-func (k *carrier) carry(ctx context.Context, client rueidis.Client, scripts []script, command, text string) (
-	unknown []script) {
+// carry runs scripts, and sends their text if whole. It returns the units that need take
+// since others have written their states, and the scripts that the store does not know.
+func (k *carrier) carry(ctx context.Context, client rueidis.Client, scripts []script, whole bool) (
+	stale []unit, unknown []script) {
 	commands := make([]rueidis.Completed, len(scripts))
 	for i := range scripts {
 		sc := &scripts[i]
+		command, text := "EVALSHA", sc.digest
+		if whole {
+			command, text = "EVAL", sc.text
+		}
 		commands[i] = client.B().Arbitrary(command, text, strconv.Itoa(len(sc.keys))).Keys(sc.keys...).
-			Args(sc.message).Build()
+			Args(sc.args...).Build()
 	}
 	for i, reply := range client.DoMulti(ctx, commands...) {
+		sc := &scripts[i]
 		text, err := reply.ToString()
 		switch {
+		case err == nil && sc.command == swapping:
+			var more []unit
+			more, err = k.swapped(sc, text)
+			stale = append(stale, more...)
 		case err == nil:
-			if err = k.apply(&scripts[i], text); err != nil {
-				k.lost(scripts[i:i+1], err)
-			}
+			err = k.apply(sc, text)
 		case strings.HasPrefix(err.Error(), "NOSCRIPT"):
-			unknown = append(unknown, scripts[i])
-		default:
+			unknown, err = append(unknown, *sc), nil
+		}
+		if err != nil {
 			k.lost(scripts[i:i+1], err)
 		}
 	}
-	return unknown
+	return stale, unknown
 }
 
-// apply takes the reply to a script.
+// swapped takes the reply to a script that replaces states, and returns the units that
+// were not replaced.
+func (k *carrier) swapped(sc *script, text string) (stale []unit, err error) {
+	if len(text) != len(sc.keys) {
+		return nil, errReply
+	}
+	done, next := sc.units[:0], 0
+	for _, u := range sc.units {
+		if text[next] != 1 {
+			stale = append(stale, u)
+		} else {
+			done = append(done, u)
+		}
+		next += u.keys
+	}
+	for st := range k.statesOf(done) {
+		st.reply = reply{written: true, place: st.place, ends: st.ends, stored: st.swap.state}
+	}
+	for a := range k.inquiriesOf(done) {
+		a.q.note(a, passed)
+	}
+	k.core.stats.swapped.Add(int64(len(done)))
+	k.core.stats.stale.Add(int64(len(stale)))
+	k.conclude(done)
+	return stale, nil
+}
+
+// apply takes the reply to a script that decides.
 func (k *carrier) apply(sc *script, text string) error {
-	c, b := k.core, &k.batch
-	reply := []byte(text)
+	c := k.core
+	replies := []byte(text)
 	decisions := 0
-	for _, a := range b.inquiries[sc.asksFrom:sc.asksTo] {
+	for a := range k.inquiriesOf(sc.units) {
 		if !a.q.parts[a.from].reads {
 			decisions++
 		}
 	}
-	if len(reply) < 1+decisions {
+	if len(replies) < 1+decisions {
 		return errReply
 	}
-	bad, verdicts, rest := reply[0], reply[1:1+decisions], reply[1+decisions:]
-	states := b.states[sc.from:sc.to]
+	bad, verdicts, rest := replies[0], replies[1:1+decisions], replies[1+decisions:]
 	var err error
-	for i := range states {
-		if rest, err = states[i].reply.parse(rest); err != nil {
+	for st := range k.statesOf(sc.units) {
+		if rest, err = st.reply.parse(rest, st.spec); err != nil {
 			return err
 		}
 	}
@@ -565,64 +680,67 @@ func (k *carrier) apply(sc *script, text string) error {
 		c.stats.unreadable.Add(int64(bad))
 		c.events.unreadable(int(bad))
 	}
-	// What of the inquiries is in the store.
 	next := 0
-	for _, a := range b.inquiries[sc.asksFrom:sc.asksTo] {
-		parts := a.q.parts[a.from:a.to]
-		if parts[0].reads {
-			continue
-		}
-		verdict := [...]int32{refused, dryRefused, passed}[min(verdicts[next], 2)]
-		next++
-		for i := range parts {
-			p := &parts[i]
-			atomic.StoreInt32(&p.verdict, verdict) // a request that no longer waits may read it
-			p.inView = verdict == passed || verdict == dryRefused && !p.dry
+	for a := range k.inquiriesOf(sc.units) {
+		if !a.q.parts[a.from].reads {
+			a.q.note(a, [...]int32{refused, dryRefused, passed}[min(verdicts[next], 2)])
+			next++
 		}
 	}
-	mono := c.mono()
-	for i := range states {
-		k.merge(&states[i], mono)
+	k.conclude(sc.units)
+	return nil
+}
+
+// conclude takes the replies about units, whose verdicts are noted.
+func (k *carrier) conclude(units []unit) {
+	mono := k.core.mono()
+	for st := range k.statesOf(units) {
+		k.merge(st, mono)
 	}
-	for _, a := range b.inquiries[sc.asksFrom:sc.asksTo] {
+	for a := range k.inquiriesOf(units) {
 		k.undo(a)
 	}
 	k.master.breaker.succeeded()
-	for _, a := range b.inquiries[sc.asksFrom:sc.asksTo] {
-		a.q.answer(c)
+	for a := range k.inquiriesOf(units) {
+		a.q.answer(k.core)
 	}
-	return nil
 }
 
 // merge brings the view up to date with the store's reply about a state. What the
 // store has refused is still in a view that did not differ, see undo.
 func (k *carrier) merge(st *sent, mono int64) {
-	c, s := k.core, st.spec
+	c, s, r := k.core, st.spec, &st.reply
 	sh := &c.book[st.ref.shard()]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := c.book.at(st.ref)
+	if !s.tracked {
+		e.setStored(r.stored)
+		if e.place, e.ends = r.place, r.ends; e.known && r.differs { // others write it, too
+			e.place = 0
+		}
+	}
 	e.batch, e.known, e.seen, e.reading = 0, true, mono, false
 	e.unacked = max(0, e.unacked-st.unacked)
-	if st.reply.written {
+	if r.written {
 		e.base = k.batch.token
-	} else if st.reply.differs {
-		e.base = st.reply.token
+	} else if r.differs {
+		e.base = r.token
 	}
 	key := e.key.name.bytes()
 	if s.tracked {
 		e.acked = st.own // and what passed, see undo
-		if st.reply.others != e.others {
-			s.local.AddHeld(s.index, key[:], st.reply.others-e.others)
-			e.others = st.reply.others
+		if r.others != e.others {
+			s.local.AddHeld(s.index, key[:], r.others-e.others)
+			e.others = r.others
 		}
 	}
-	if st.reply.differs {
+	if r.differs {
 		e.views++
 	}
-	if st.reply.differs && s.kind != concurrent {
+	if r.differs && s.kind != concurrent {
 		at := time.Unix(0, e.at)
-		view := s.with(s.state(st.reply.state), &e.pend)
+		view := s.with(r.stored, &e.pend)
 		if !s.tracked && e.provisional != 0 { // those of this batch that were refused are undone next
 			later := delta{}
 			later.charge(s, e.provisional-st.provisional, e.at, e.at)
@@ -675,8 +793,7 @@ func (k *carrier) lost(scripts []script, err error) {
 	}
 	for i := range scripts {
 		sc := &scripts[i]
-		for j := range b.states[sc.from:sc.to] {
-			st := &b.states[sc.from+j]
+		for st := range k.statesOf(sc.units) {
 			sh := &c.book[st.ref.shard()]
 			sh.mu.Lock()
 			e := c.book.at(st.ref)
@@ -694,7 +811,7 @@ func (k *carrier) lost(scripts []script, err error) {
 			}
 			sh.mu.Unlock()
 		}
-		for _, a := range b.inquiries[sc.asksFrom:sc.asksTo] {
+		for a := range k.inquiriesOf(sc.units) {
 			c.unanswered(a, executed)
 		}
 	}

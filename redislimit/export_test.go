@@ -20,6 +20,12 @@ func AlwaysAsk(o Options) Options {
 	return o
 }
 
+// Swaps returns how often a member replaced the states of a client, and how often others
+// had written them.
+func Swaps(l *Limiter) (swapped, stale int) {
+	return int(l.core.stats.swapped.Load()), int(l.core.stats.stale.Load())
+}
+
 // Beat sends a heartbeat now.
 func Beat(l *Limiter) {
 	client, err := l.core.store.Client()

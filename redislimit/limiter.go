@@ -59,6 +59,9 @@ type core struct {
 	group   group
 	clock   clock
 	pulse   pulse
+
+	storeBegan atomic.Int64 // what the store's clock, in ns since the Unix epoch, is ahead of mono; 0: not known
+
 	routes  atomic.Pointer[routes]
 	finding sync.Mutex // held while the masters of a cluster are found
 	stats   stats
@@ -95,12 +98,12 @@ func Open(ctx context.Context, limits []fairshare.Limit, opts Options) (*Limiter
 	rand.Read(c.me[:])
 	c.secret.Store(&own)
 	c.specs.Store(&[]*spec{})
-	c.book.init(opts.Memory / 2)
+	c.book.init(opts.Memory - opts.Memory/4)
 	c.members.Store(1)
 	c.most.Store(1)
 	c.stats.init()
 	c.events.report = opts.Report
-	local, err := memlimit.New(limits, memlimit.Options{Memory: opts.Memory / 2})
+	local, err := memlimit.New(limits, memlimit.Options{Memory: opts.Memory / 4})
 	if err != nil {
 		return nil, err
 	}

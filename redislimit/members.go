@@ -171,6 +171,7 @@ func (c *core) beat(ctx context.Context, client rueidis.Client, what string) err
 	}
 	if at, ok := timeOf(reply); ok {
 		c.clock.sample(c, at, began, ended)
+		c.storeBegan.Store(at.UnixNano() - ended.Sub(c.start).Nanoseconds())
 	}
 	if text, err := reply[2].ToString(); err == nil && len(text) == len(secret{}) && text != string(secretText[:]) {
 		s := secret([]byte(text))
@@ -263,7 +264,7 @@ func (c *core) touch() {
 		sh := &c.book[i]
 		sh.mu.Lock()
 		for j := range sh.entries {
-			if e := &sh.entries[j]; e.own-e.provisional > 0 && e.queued == unqueued && e.batch == 0 {
+			if e := &sh.entries[j]; e.tracked && e.own-e.provisional > 0 && e.queued == unqueued && e.batch == 0 {
 				e.noted = true
 				c.queue(ref(i)<<32|ref(j), e, false)
 			}
@@ -278,7 +279,7 @@ func (c *core) giveBack() {
 		sh := &c.book[i]
 		sh.mu.Lock()
 		for j := range sh.entries {
-			if e := &sh.entries[j]; e.own > e.provisional {
+			if e := &sh.entries[j]; e.tracked && e.own > e.provisional {
 				e.own = e.provisional
 				c.queue(ref(i)<<32|ref(j), e, true)
 			}
@@ -610,14 +611,14 @@ func (m *master) refill() {
 		sh.mu.Lock()
 		for j := range sh.entries {
 			e := &sh.entries[j]
-			if _, live := sh.index[e.key]; !live || c.master(e.tag) != m {
+			if c.master(e.tag) != m {
 				continue
 			}
 			s, key := c.spec(e.key.id), e.key.name.bytes()
 			tallies := make([]fairshare.Tally, 1)
 			_ = s.local.Peek(context.Background(), time.Unix(0, e.at),
 				[]fairshare.Take{{Limit: s.index, Key: key[:], Every: e.every}}, tallies)
-			if tallies[0].Used == 0 && e.own == 0 {
+			if tallies[0].Used == 0 && e.inProgress() == 0 {
 				continue
 			}
 			e.floor = true

@@ -36,8 +36,11 @@ import (
 //	how many states were unreadable, 1 byte
 //	each decision: 0 refused, 1 the dry run refused, 2 passed
 //	each state: what follows (bits), 1 byte
-//	    bit 0: 3 floats: the state, and without bit 2 its token 6 bytes
+//	    bit 0 or bit 3: 3 floats: the state
 //	    bit 1: 1 float: what requests in progress of other members have
+//	    bit 0 without bit 2: its token 6 bytes
+//	    bit 3: where its record begins, counted from 1, or 0, 2 bytes, and when the key ends, 4 bytes
+//	    bit 0: the view is based on another state
 //	    bit 2: it was written, so its token is that of the message
 //
 // The value of a key is the second of the Unix epoch when it ends, 4 bytes, and for each limit:
@@ -144,46 +147,56 @@ func (st *stated) append(b []byte) []byte {
 	return b
 }
 
-// A reply is what the script answers about one state.
+// A reply is what a script answers about one state.
 type reply struct {
-	differs bool
-	state   [3]float64
+	differs bool // the view is not based on it
+	stored  memlimit.State
 	others  int64
 	written bool
 	token   [tokenBytes]byte // if it differs and was not written
+	place   uint16           // of its record, or 0
+	ends    uint32           // when the key ends, in seconds of the Unix epoch
 }
 
 var errReply = errors.New("the reply of the script is cut short")
 
-func (t *reply) parse(b []byte) (rest []byte, err error) {
+func (t *reply) parse(b []byte, s *spec) (rest []byte, err error) {
 	*t = reply{}
 	if len(b) < 1 {
 		return nil, errReply
 	}
 	has := b[0]
-	b = b[1:]
-	if t.differs = has&1 != 0; t.differs {
-		if len(b) < 24 {
-			return nil, errReply
+	t.differs, t.written = has&1 != 0, has&4 != 0
+	token := t.differs && !t.written
+	size := 1
+	for _, part := range [...]struct {
+		is   bool
+		size int
+	}{{has&9 != 0, 24}, {has&2 != 0, 8}, {token, tokenBytes}, {has&8 != 0, 6}} {
+		if part.is {
+			size += part.size
 		}
-		for i := range t.state {
-			t.state[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
-		}
-		b = b[24:]
+	}
+	if len(b) < size {
+		return nil, errReply
+	}
+	b, rest = b[1:], b[size:]
+	float := func() float64 {
+		f := math.Float64frombits(binary.LittleEndian.Uint64(b))
+		b = b[8:]
+		return f
+	}
+	if has&9 != 0 {
+		t.stored = s.state([3]float64{float(), float(), float()})
 	}
 	if has&2 != 0 {
-		if len(b) < 8 {
-			return nil, errReply
-		}
-		t.others = int64(math.Float64frombits(binary.LittleEndian.Uint64(b)))
-		b = b[8:]
+		t.others = int64(float())
 	}
-	if t.written = has&4 != 0; !t.written && t.differs {
-		if len(b) < tokenBytes {
-			return nil, errReply
-		}
-		copy(t.token[:], b)
-		b = b[tokenBytes:]
+	if token {
+		b = b[copy(t.token[:], b):]
 	}
-	return b, nil
+	if has&8 != 0 {
+		t.place, t.ends = binary.LittleEndian.Uint16(b), binary.LittleEndian.Uint32(b[2:])
+	}
+	return rest, nil
 }

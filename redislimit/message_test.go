@@ -3,23 +3,26 @@ package redislimit
 import (
 	"math"
 	"testing"
+
+	"fairshare/memlimit"
 )
 
 func TestReplyIsParsed(t *testing.T) {
-	b := append([]byte{1 | 2}, appendFloats(nil, 5, 6, 7, 8)...)
-	b = append(append(b, "token!"...), 4, 9)
+	b := append([]byte{1 | 2 | 8}, appendFloats(nil, 5, 6, 7, 8)...)
+	b = append(append(b, "token!\x05\x01\x00\x00\x00\x6b"...), 4, 9)
 	var r reply
-	rest, err := r.parse(b)
-	if err != nil || !r.differs || r.written || r.state != [3]float64{5, 6, 7} || r.others != 8 ||
-		string(r.token[:]) != "token!" {
+	s := &spec{w: 1000}
+	rest, err := r.parse(b, s)
+	if err != nil || !r.differs || r.written || r.stored != (memlimit.State{Num: 5, Prev: 6, Cur: 7}) ||
+		r.others != 8 || string(r.token[:]) != "token!" || r.place != 261 || r.ends != 0x6b<<24 {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	if rest, err = r.parse(rest); err != nil || r.differs || !r.written || len(rest) != 1 {
+	if rest, err = r.parse(rest, s); err != nil || r.differs || !r.written || len(rest) != 1 {
 		t.Errorf("got %+v, %v, and %d bytes are left", r, err, len(rest))
 	}
-	for n := range 39 {
-		if _, err := r.parse(b[:n]); err == nil {
-			t.Errorf("a reply of %d of 39 bytes is accepted", n)
+	for n := range 45 {
+		if _, err := r.parse(b[:n], s); err == nil {
+			t.Errorf("a reply of %d of 45 bytes is accepted", n)
 		}
 	}
 }
@@ -30,7 +33,7 @@ func FuzzReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for len(b) > 0 {
 			var r reply
-			rest, err := r.parse(b)
+			rest, err := r.parse(b, &spec{kind: kind(len(b) % 3)})
 			if err != nil {
 				return
 			}

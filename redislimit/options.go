@@ -32,9 +32,9 @@ type Options struct {
 	// Away says what a member admits while the store cannot be reached.
 	Away Away
 
-	// Memory is the size in bytes of the tables of this member: half for the
-	// counters, see [memlimit.Options], and half for what is known of the store. 0
-	// means memlimit.DefaultMemory. A client and limit takes about 260 bytes.
+	// Memory is the size in bytes of the tables of this member: a quarter for the
+	// counters, see [memlimit.Options], and the rest for what is known of the store. 0
+	// means memlimit.DefaultMemory. A client and limit takes about 190 bytes.
 	Memory int64
 
 	// Member names this program for people. Empty means the name of the host.

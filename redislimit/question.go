@@ -133,6 +133,15 @@ func (q *question) wait(c *core, limit time.Duration) int32 {
 	}
 }
 
+// note notes the verdict about the parts of an inquiry.
+func (q *question) note(a inquiry, verdict int32) {
+	for i := a.from; i < a.to; i++ {
+		p := &q.parts[i]
+		atomic.StoreInt32(&p.verdict, verdict) // a request that no longer waits may read it
+		p.inView = verdict == passed || verdict == dryRefused && !p.dry
+	}
+}
+
 // outcome returns the verdict when all parts are answered.
 func (q *question) outcome() int32 {
 	verdict := passed
@@ -186,7 +195,7 @@ func (q *question) resolve(c *core, want int32) {
 		}
 		sh := &c.book[p.key.shard()]
 		sh.mu.Lock()
-		at := c.book.get(p.key, q.at.UnixNano(), func() uint64 { return p.tag }, c.drop) // it may have gone
+		at := c.book.get(p.key, p.spec.tracked, q.at.UnixNano(), func() uint64 { return p.tag }, c.drop) // it may have gone
 		e := c.book.at(at)
 		key := e.key.name.bytes()
 		sign := int64(1)

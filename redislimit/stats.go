@@ -10,7 +10,7 @@ import (
 // stats counts what a member does.
 type stats struct {
 	questions, credit, refused, reads, away, late, crowded atomic.Int64
-	handing, handed, batches, unreadable                   atomic.Int64
+	handing, handed, batches, unreadable, swapped, stale   atomic.Int64
 	p50, p99                                               atomic.Int64 // ns, of the last minute
 
 	mu    sync.Mutex
@@ -125,7 +125,7 @@ func (l *Limiter) Status() Status {
 	for i := range c.book {
 		sh := &c.book[i]
 		sh.mu.Lock()
-		st.States += len(sh.index)
+		st.States += len(sh.entries)
 		for j := range sh.entries {
 			if sh.entries[j].queued != unqueued || sh.entries[j].batch != 0 {
 				st.Pending++

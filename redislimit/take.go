@@ -59,14 +59,14 @@ func (l *Limiter) entries(r *request, now int64, limit func(int) int, key func(i
 			r.refs = append(r.refs, none)
 			continue
 		}
-		r.refs = append(r.refs, c.book.get(bookKey{r.names[i], l.ids[place]}, now,
+		r.refs = append(r.refs, c.book.get(bookKey{r.names[i], l.ids[place]}, l.specs[place].tracked, now,
 			func() uint64 { return s.tag(key(i)) }, c.drop))
 	}
 }
 
 // drop has the view forget what other members have of an entry that goes.
 func (c *core) drop(e *entry) {
-	if e.others > 0 {
+	if e.tracked && e.others > 0 {
 		s, key := c.spec(e.key.id), e.key.name.bytes()
 		s.local.AddHeld(s.index, key[:], -e.others)
 	}

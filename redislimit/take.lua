@@ -155,70 +155,67 @@ local function spend(e, c1, c2)
   e.dirty = true
 end
 
--- seek moves the record of a field to a place in a value. It returns the value, and whether there is such
--- a record; or false if the value makes no sense.
-local function seek(v, at, field)
-  local p, len = at, #v
+-- cut returns where the records of a value begin and where the last one ends, or false if the value
+-- makes no sense.
+local function cut(v)
+  local at, p, len = {}, 5, #v
   while p <= len do
     local count = byte(v, p + 12)
-    local after = count and p + 37 + 16 * count
-    if not count or after > len + 1 then return false end
-    if sub(v, p, p + 5) == field then
-      if p == at then return v, true end
-      return sub(v, 1, at - 1) .. sub(v, p, after - 1) .. sub(v, at, p - 1) .. sub(v, after), true
-    end
-    p = after
+    at[#at + 1] = p
+    p = count and p + 37 + 16 * count or len + 2
   end
-  return v, false
+  at[#at + 1] = p
+  return p == len + 1 and at
 end
 
 local E, n = {}, 0
-local counts, ends, rest = {}, {}, {} -- of each key: its states, its end, the records of other limits
+local counts, ends, values, records = {}, {}, {}, {} -- of each key: its states, end, value, where its records are
 for k = 1, #KEYS do
   local v = pcall('GET', KEYS[k])
   local wrong = type(v) == 'table'
   if wrong and sub(v.err, 1, 9) ~= 'WRONGTYPE' then return v end
-  if v and (wrong or #v < 4) then
+  local at = v and not wrong and #v >= 4 and cut(v)
+  if v and not at then
     call('DEL', KEYS[k])
     v, bad = false, bad + 1
   end
-  ends[k] = v and read('<I4', v) or 0
-  local at, count = 5, nil
+  ends[k], values[k], records[k] = v and read('<I4', v) or 0, v, at or {}
+  local count
   count, pos = read('B', m, pos)
+  local place = 0
   for j = 1, count do
     local i, has, base, n1, n2
     i, has, base, n1, n2, pos = read('<HBc6dd', m, pos)
     local d = D[i + 1]
     local kind, tracked = d.kind, d.tracked
     local s1, s2, s3, stored, dirty = 0, 0, 0, false, false
-    local own, others, mine, since, records = 0, 0, 0, 0, tracked and {}
-    if v and at <= #v then
-      local found = at + 36 <= #v and sub(v, at, at + 5) == d.field
-      if not found then v, found = seek(v, at, d.field) end
-      if found then
-        local size
-        stored, size, s1, s2, s3, at = read('<c6Bddd', v, at + 6)
-        if at - 1 + 16 * size > #v then
-          s1, s2, s3, stored, size, v, bad = 0, 0, 0, false, 0, false, bad + 1
-        elseif not (s1 % 1 == 0 and s2 % 1 == 0 and s3 % 1 == 0 and s1 >= -9007199254740992 and
-            s1 <= 9007199254740992 and s2 >= 0 and s2 <= 9007199254740992 and s3 >= 0 and s3 <= 9007199254740992) then
-          s1, s2, s3, stored, bad = 0, 0, 0, false, bad + 1
-        end
-        for r = 1, size do
-          if tracked and stored then
-            local id, amount, told = read('<c4dI4', v, at)
-            if id == me then
-              mine, since = amount, told
-            elseif told + 5 >= seconds and told <= seconds + 60 and amount % 1 == 0 and amount > 0 and
-                amount <= 9007199254740992 then
-              others = others + amount
-              records[#records + 1] = sub(v, at, at + 15)
-            end
+    local own, others, mine, since, holders = 0, 0, 0, 0, tracked and {}
+    local last = v and #at - 1 or 0
+    local field = d.field
+    place = place < last and place + 1 or last -- the record after the last one, ordinarily
+    if place > 0 and sub(v, at[place], at[place] + 5) ~= field then
+      place = last
+      while place > 0 and sub(v, at[place], at[place] + 5) ~= field do place = place - 1 end
+    end
+    if place > 0 then
+      local p, size
+      stored, size, s1, s2, s3, p = read('<c6Bddd', v, at[place] + 6)
+      if not (s1 % 1 == 0 and s2 % 1 == 0 and s3 % 1 == 0 and s1 >= -9007199254740992 and
+          s1 <= 9007199254740992 and s2 >= 0 and s2 <= 9007199254740992 and s3 >= 0 and s3 <= 9007199254740992) then
+        s1, s2, s3, stored, bad = 0, 0, 0, false, bad + 1
+      end
+      for r = 1, size do
+        if tracked and stored then
+          local id, amount, told = read('<c4dI4', v, p)
+          if id == me then
+            mine, since = amount, told
+          elseif told + 5 >= seconds and told <= seconds + 60 and amount % 1 == 0 and amount > 0 and
+              amount <= 9007199254740992 then
+            others = others + amount
+            holders[#holders + 1] = sub(v, p, p + 15)
           end
-          at = at + 16
         end
-      elseif not v then
-        bad = bad + 1
+        p = p + 16
       end
     end
     -- The state as of now. If it is far ahead, it is written, so that it advances again.
@@ -242,7 +239,8 @@ for k = 1, #KEYS do
     local same = stored == base or not stored
     -- All fields at once: a table that grows is made again several times.
     local e = {d = d, n1 = n1, n2 = n2, s1 = s1, s2 = s2, s3 = s3, own = own, others = others, same = same,
-      test = has >= 16 or not same, dirty = dirty, stored = stored, records = records}
+      test = has >= 16 or not same, dirty = dirty, stored = stored, holders = holders,
+      place = place, text = false, at = 0}
     if kind == 0 and (n1 > s1 or s2 + s3 == 0) then roll(e, n1) end
     local f1, f2, f3
     if has % 2 == 1 then
@@ -270,8 +268,7 @@ for k = 1, #KEYS do
     n = n + 1
     E[n] = e
   end
-  if not v then ends[k] = 0 end
-  counts[k], rest[k] = count, v and sub(v, at) or ''
+  counts[k] = count
 end
 
 local out = {}
@@ -314,12 +311,14 @@ for i = 1, ndecisions do
   out[i] = verdict
 end
 
-local i, size = 1, ndecisions
+local i, size = 0, ndecisions
 for k = 1, #KEYS do
-  local v, write, ttl = '', false, 0
-  for j = 1, counts[k] do
-    local e = E[i]
-    local d, s1, s2, s3, dirty, stored, records = e.d, e.s1, e.s2, e.s3, e.dirty, e.stored, e.records
+  local v, at, count, write, ttl, ends = values[k], records[k], counts[k], false, 0, ends[k]
+  local pieces, len, before = {}, 5, #at - 1 -- of the new value: its records, where the next one begins
+  for j = 1, before do pieces[j] = false end
+  for j = i + 1, i + count do
+    local e = E[j]
+    local d, s1, s2, s3, dirty, stored, holders = e.d, e.s1, e.s2, e.s3, e.dirty, e.stored, e.holders
     local kind = d.kind
     local left = 0 -- ms until the state is fresh
     if kind == 0 then
@@ -332,49 +331,65 @@ for k = 1, #KEYS do
     elseif s3 > 0 then
       left = d.w / 1e6
     end
-    local count = 0
-    if records then
+    local held = 0
+    if holders then
       -- This member is first: of more than 255, the one that reported longest ago is dropped.
-      if e.own > 0 then table.insert(records, 1, me .. pack('<dI4', e.own, seconds)) end
-      count = min(#records, 255)
-      if count > 0 and left < 6000 then left = 6000 end
+      if e.own > 0 then table.insert(holders, 1, me .. pack('<dI4', e.own, seconds)) end
+      held = min(#holders, 255)
+      if held > 0 and left < 6000 then left = 6000 end
     end
     if left > ttl then ttl = left end
     -- A state that was refunded stays until the key expires: without it, members would
     -- restore what they remember.
+    local text = ''
     if left > 0 or stored then
-      v = v .. pack('<c6c6Bddd', d.field, dirty and token or stored or token, count, s1, s2, s3)
-      if count > 0 then v = v .. table.concat(records, '', 1, count) end
+      text = pack('<c6c6Bddd', d.field, dirty and token or stored or token, held, s1, s2, s3)
+      if held > 0 then text = text .. table.concat(holders, '', 1, held) end
       write = write or dirty
     end
-    size = size + 1
-    if e.same and not records then
-      out[size] = dirty and '\4' or '\0'
+    e.text = text
+    local place = e.place
+    if place == 0 then place = #pieces + 1 end
+    pieces[place] = e
+  end
+  for j = 1, #pieces do
+    local e = pieces[j]
+    local text
+    if e then
+      text, e.at = e.text, e.text ~= '' and len or 0
     else
-      local has, r = 0, ''
-      if not e.same then
-        has, r = 1, pack('<ddd', s1, s2, s3)
-      end
-      if records then
-        has, r = has + 2, r .. pack('<d', e.others)
-      end
-      if dirty then has = has + 4
-      elseif not e.same then r = r .. stored
-      end
-      out[size] = string.char(has) .. r
+      text = sub(v, at[j], at[j + 1] - 1)
     end
-    i = i + 1
+    pieces[j], len = text, len + #text
   end
   if write then
     -- The key lives somewhat longer, so that its end does not change with each request.
     local want = seconds + ceil(min(ttl, 1e11) / 1000) + 3
-    local ends = ends[k]
+    local set = {'SET', KEYS[k], '', 'KEEPTTL'}
     if ends < want then
       ends = want + ceil(min(max(ttl / 4000, 5), 60))
-      call('SET', KEYS[k], pack('<I4', ends) .. v .. rest[k], 'EXAT', ends)
-    else
-      call('SET', KEYS[k], pack('<I4', ends) .. v .. rest[k], 'KEEPTTL')
+      set[4], set[5] = 'EXAT', ends
     end
+    set[3] = pack('<I4', ends) .. table.concat(pieces)
+    call(unpack(set))
   end
+  for j = i + 1, i + count do
+    local e = E[j]
+    local has, r, swaps = 0, '', not e.holders and e.d.kind < 2
+    if not e.same or swaps then r = pack('<ddd', e.s1, e.s2, e.s3) end
+    if not e.same then has = 1 end
+    if e.holders then has, r = has + 2, r .. pack('<d', e.others) end
+    if e.dirty then has = has + 4
+    elseif not e.same then r = r .. e.stored
+    end
+    if swaps then
+      local place = e.at
+      if not (write or e.stored) or place > 65535 then place = 0 end
+      has, r = has + 8, r .. pack('<HI4', place, ends)
+    end
+    size = size + 1
+    out[size] = string.char(has) .. r
+  end
+  i = i + count
 end
 return string.char(min(bad, 255)) .. table.concat(out)

@@ -14,14 +14,16 @@ import (
 	"fairshare/redislimit/redistest"
 )
 
-// turns is a group whose members act in turn, so that each decision is the
-// script's: the state was changed by another member before.
+// turns is a group whose members act in turn. With stay 1 the state was changed by another
+// member before each decision, so the script take decides. If a member stays for several
+// decisions, it replaces states by itself meanwhile.
 type turns struct {
 	t       testing.TB
 	members []*redislimit.Limiter
 	limits  []fairshare.Limit
 
 	mu    sync.Mutex
+	stay  int
 	next  int
 	slots []slot // that are taken or held
 }
@@ -34,9 +36,9 @@ type slot struct {
 	member int
 }
 
-func openTurns(t testing.TB, store *redislimit.Store, limits []fairshare.Limit, n int) *turns {
+func openTurns(t testing.TB, store *redislimit.Store, limits []fairshare.Limit, n, stay int) *turns {
 	g := openGroup(t, store, limits, n, redislimit.AlwaysAsk(redislimit.Options{}))
-	s := &turns{t: t, limits: limits}
+	s := &turns{t: t, limits: limits, stay: stay}
 	for _, l := range g.Members {
 		s.members = append(s.members, l.(*redislimit.Limiter))
 	}
@@ -51,7 +53,7 @@ func (s *turns) turn() int {
 		}
 	}
 	s.next++
-	return s.next % len(s.members)
+	return s.next / s.stay % len(s.members)
 }
 
 func (s *turns) Take(ctx context.Context, now time.Time, takes []fairshare.Take, tallies []fairshare.Tally) error {
@@ -120,22 +122,50 @@ func (s *turns) Settle(ctx context.Context, now time.Time, charges []fairshare.C
 func TestMembersInTurnCountAsOne(t *testing.T) {
 	store := connect(t, redistest.Start(t).URL())
 	limittest.RunScaled(t, func(t testing.TB, limits []fairshare.Limit) fairshare.Limiter {
-		return openTurns(t, store, limits, 2)
+		return openTurns(t, store, limits, 2, 1)
+	})
+	limittest.RunScaled(t, func(t testing.TB, limits []fairshare.Limit) fairshare.Limiter {
+		return openTurns(t, store, limits, 2, 5)
 	})
 }
 
 func TestMembersInTurnCountAsOneInACluster(t *testing.T) {
 	store := connect(t, redistest.StartCluster(t, 0).URL())
 	limittest.RunScaled(t, func(t testing.TB, limits []fairshare.Limit) fairshare.Limiter {
-		return openTurns(t, store, limits, 3)
+		return openTurns(t, store, limits, 3, 2)
 	})
 }
 
-// The script next to the Model. Resources whose requests hold a mean cost are left
+// The scripts next to the Model. Resources whose requests hold a mean cost are left
 // out, since each member has its own means.
-func TestScriptCountsAsTheModel(t *testing.T) {
+func TestScriptsCountAsTheModel(t *testing.T) {
 	store := connect(t, redistest.Start(t).URL())
-	limittest.RunRandom(t, 40, func(t testing.TB, limits []fairshare.Limit) fairshare.Limiter {
-		return openTurns(t, store, limits, 2)
-	}, fairshare.Requests, fairshare.Requests, fairshare.Concurrent, fairshare.Errors, fairshare.Failures)
+	for name, as := range map[string]struct {
+		members, stay int
+		resources     []fairshare.Resource
+		swaps         bool
+	}{
+		"in turn": {2, 1, []fairshare.Resource{fairshare.Requests, fairshare.Requests, fairshare.Concurrent,
+			fairshare.Errors, fairshare.Failures}, false},
+		"alone":         {1, 1, []fairshare.Resource{fairshare.Requests}, true},
+		"for some time": {3, 4, []fairshare.Resource{fairshare.Requests}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all []*redislimit.Limiter
+			limittest.RunRandom(t, 40, func(t testing.TB, limits []fairshare.Limit) fairshare.Limiter {
+				s := openTurns(t, store, limits, as.members, as.stay)
+				all = append(all, s.members...)
+				return s
+			}, as.resources...)
+			swapped, stale := 0, 0
+			for _, l := range all {
+				a, b := redislimit.Swaps(l)
+				swapped, stale = swapped+a, stale+b
+			}
+			t.Logf("%d states were replaced, and %d had been written by others", swapped, stale)
+			if as.swaps && swapped < 1000 {
+				t.Errorf("only %d states were replaced", swapped)
+			}
+		})
+	}
 }

@@ -1,0 +1,210 @@
+package redislimit
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"time"
+
+	"fairshare/memlimit"
+)
+
+// Most states that a member asks about were written by itself last. So it knows them, and
+// computes what they become. The script swap replaces them if nobody else has written
+// meanwhile, which the tokens of the states tell. This costs the store less than half of
+// what the script take costs it. All else goes to take, also what swap did not replace.
+//
+// ARGV has two texts for each key. What it is expected to have:
+//
+//	number of keys of this client, in the first of them, 1 byte
+//	number of records, 0: there is no such key, 1 byte
+//	second of the Unix epoch when it should end, 0: as before, 4 bytes
+//	for each record: where it begins, counted from 1, 2 bytes; field and token
+//
+// The new value is that of take, with these records alone. It replaces the value if it
+// has the same length; else its records replace those that are expected.
+//
+//go:embed swap.lua
+var swapScript string
+
+var swapDigest = digest(swapScript)
+
+// A swap is what becomes of a state.
+type swap struct {
+	state memlimit.State
+	left  time.Duration // until it is fresh
+	isNew bool          // there is no key
+}
+
+const (
+	recordBytes = fieldBytes + tokenBytes + 1 + 24
+	firstRecord = 5
+)
+
+// plan computes what becomes of a state and reports whether swap can replace it. at is a
+// second of the Unix epoch by the store's clock.
+func (st *sent) plan(e *entry, at int64, members int64) (w swap, ok bool) {
+	s := st.spec
+	if s.kind > gcra || s.tracked || st.floor || e.base == [tokenBytes]byte{} && e.place > 0 {
+		return w, false
+	}
+	if e.place > 0 && at <= int64(e.ends) {
+		w.state = e.stored()
+	} else if e.known && at <= int64(e.ends)+1 || !e.known && members > 1 || s.left(st.view, st.at) > 0 ||
+		e.known && s.left(e.stored(), st.at) > 0 {
+		return w, false
+	} else {
+		w.isNew = true
+	}
+	w.state = s.asOf(s.with(s.asOf(w.state, st.at), &st.delta), st.at)
+	if st.provisional != 0 {
+		var asked delta
+		asked.charge(s, st.provisional, st.at, st.at)
+		w.state = s.with(w.state, &asked)
+	}
+	w.left = s.left(w.state, st.at)
+	return w, s.fits(w.state, st.at)
+}
+
+// asOf returns a state of a window or gcra limit as of a time.
+func (s *spec) asOf(st memlimit.State, at int64) memlimit.State {
+	if s.kind == gcra {
+		st.Prev = min(st.Prev, int64(s.den)-1)
+		if st.Num < at {
+			return memlimit.State{Num: at}
+		}
+		return st
+	}
+	num, _ := s.windowOf(at)
+	return s.with(st, &delta{num: num, any: true})
+}
+
+// fits reports whether a state as of a time is within the limit, and not ahead of its time.
+func (s *spec) fits(st memlimit.State, at int64) bool {
+	if s.kind == gcra {
+		burst, frac := s.span(s.allowed)
+		ahead := uint64(st.Num - at)
+		return ahead < uint64(burst) || ahead == uint64(burst) && uint64(st.Prev) <= frac
+	}
+	num, ns := s.windowOf(at)
+	if st.Num > num {
+		ns = 0
+	}
+	room := s.allowed - st.Cur
+	if room < 0 || st.Cur < 0 || st.Prev < 0 || float64(st.Num-num) > s.far {
+		return false
+	}
+	hi, lo := bits.Mul64(uint64(st.Prev), uint64(s.w-ns))
+	most, rest := bits.Mul64(uint64(room), uint64(s.w))
+	return hi < most || hi == most && lo <= rest
+}
+
+// left returns the time until a state of a window or gcra limit is fresh.
+func (s *spec) left(st memlimit.State, at int64) time.Duration {
+	if s.kind == gcra {
+		if st.Num < at || st.Num == at && st.Prev == 0 {
+			return 0
+		}
+		return time.Duration(st.Num - at + 1)
+	}
+	num, ns := s.windowOf(at)
+	ends := float64(st.Num-num+1)*float64(s.w) - float64(ns)
+	switch {
+	case st.Cur > 0:
+		ends += float64(s.w)
+	case st.Prev == 0:
+		return 0
+	}
+	return time.Duration(max(0, min(ends, math.MaxInt64/2)))
+}
+
+// A unit is the part of a batch with one tag: states and inquiries.
+type unit struct {
+	from, to         int
+	asksFrom, asksTo int
+	keys             int
+}
+
+// swaps appends the arguments that replace the states of a unit, or reports that they need
+// take.
+func (k *carrier) swaps(sc *script, u *unit) bool {
+	c, b := k.core, &k.batch
+	at := c.storeTime()
+	if b.floors || at == 0 || u.keys > math.MaxUint8 {
+		return false
+	}
+	for _, a := range b.inquiries[u.asksFrom:u.asksTo] {
+		if a.q.parts[a.from].reads {
+			return false
+		}
+	}
+	states := b.states[u.from:u.to]
+	for i := range states {
+		st := &states[i]
+		sh := &c.book[st.ref.shard()]
+		sh.mu.Lock()
+		e := c.book.at(st.ref)
+		var ok bool
+		st.swap, ok = st.plan(e, at, c.members.Load())
+		st.ends = e.ends
+		sh.mu.Unlock()
+		if !ok || i > 0 && states[i-1].key.name == st.key.name && states[i-1].swap.isNew != st.swap.isNew {
+			return false
+		}
+	}
+	first := byte(u.keys)
+	for i := 0; i < len(states); {
+		from, key := i, states[i].key.name
+		left, ends := time.Duration(0), uint32(0)
+		for i < len(states) && states[i].key.name == key {
+			left, ends = max(left, states[i].swap.left), max(ends, states[i].ends)
+			i++
+		}
+		same := states[from:i]
+		left = min(left, longestKey)
+		want := uint32(at+int64(left/time.Second)) + 1 + keyMargin
+		extends := same[0].swap.isNew || ends < want
+		if extends {
+			ends = want + uint32(min(max(left/(4*time.Second), 5), 60))
+		}
+		if sc.expected = append(sc.expected[:0], first, 0); extends {
+			sc.expected = binary.LittleEndian.AppendUint32(sc.expected, ends)
+		} else {
+			sc.expected = append(sc.expected, 0, 0, 0, 0)
+		}
+		first = 0
+		value := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+recordBytes*len(same)), ends)
+		for j := range same {
+			st := &same[j]
+			if st.ends = ends; st.swap.isNew {
+				st.place = uint16(firstRecord + recordBytes*j)
+			} else {
+				sc.expected[1]++
+				sc.expected = binary.LittleEndian.AppendUint16(sc.expected, st.place)
+				sc.expected = append(append(sc.expected, st.spec.field[:]...), st.base[:]...)
+			}
+			figures := st.spec.figures(st.swap.state)
+			value = append(append(append(value, st.spec.field[:]...), b.token[:]...), 0)
+			value = appendFloats(value, figures[:]...)
+		}
+		sc.keys = append(sc.keys, keyOf(c.limits, same[0].tag, key))
+		sc.args = append(sc.args, string(sc.expected), string(value))
+	}
+	return true
+}
+
+const (
+	keyMargin  = 3 // seconds that a key lives longer than its states at least
+	longestKey = 1e8 * time.Second
+)
+
+// storeTime returns the second of the Unix epoch by the store's clock, or 0 if it is not
+// known yet.
+func (c *core) storeTime() int64 {
+	began := c.storeBegan.Load()
+	if began == 0 {
+		return 0
+	}
+	return (began + c.mono()) / int64(time.Second)
+}
