@@ -132,7 +132,7 @@ func (l *Limiter) hasSlot(p *part) bool {
 	sh := &c.book[p.key.shard()]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	r, ok := c.book.find(p.key)
+	r, ok := c.book.find(&p.key)
 	return !l.shares() || !ok || c.book.at(r).own <= max(1, p.spec.allowed/c.most.Load())
 }
 

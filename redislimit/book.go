@@ -43,11 +43,11 @@ type entry struct {
 	key bookKey
 	tag uint64
 
-	base  [tokenBytes]byte // token of the state in the store that the view is based on
-	place uint16           // of its record in the value in the store, see swap; 0: not known
-	views uint32           // how often the view was replaced
-	ends  uint32           // when the key ends at the earliest: seconds of the Unix epoch
-	batch int32            // its place in the batch that is on its way, and 1; 0: none
+	base   [tokenBytes]byte // token of the state in the store that the view is based on
+	offset uint16           // of its record in the value in the store, see swap; 0: not known
+	views  uint32           // how often the view was replaced
+	ends   uint32           // when the key ends at the earliest: seconds of the Unix epoch
+	batch  int32            // its place in the batch that is on its way, and 1; 0: none
 
 	tracked bool // see spec.tracked
 	known   bool // the view was merged with the store
@@ -123,38 +123,31 @@ func (e *entry) reports() bool {
 }
 
 // find returns the entry of a key, or false. The shard is locked.
-func (b *book) find(k bookKey) (ref, bool) {
+func (b *book) find(k *bookKey) (ref, bool) {
 	shard := k.shard()
-	i := b[shard].find(&k)
-	return ref(shard)<<32 | ref(max(i, 0)), i >= 0
-}
-
-// find returns the place of an entry, or a number below 0.
-func (sh *bookShard) find(k *bookKey) int32 {
-	hash := k.hash()
+	sh, hash := &b[shard], k.hash()
 	for at := sh.index.home(hash); ; at = sh.index.next(at) {
 		i, ok := sh.index.get(at, hash)
-		if i < 0 || ok && sh.entries[i].key == *k {
-			return i
+		if i < 0 {
+			return 0, false
+		}
+		if ok && sh.entries[i].key == *k {
+			return ref(shard)<<32 | ref(i), true
 		}
 	}
 }
 
-// get returns the entry of a key, or makes one. tag returns its tag, drop has the view
-// forget what it has of others for an entry that goes. The shard is locked.
-func (b *book) get(k bookKey, tracked bool, now int64, tag func() uint64, drop func(*entry)) ref {
+// add makes an entry for a key that has none. drop has the view forget what it has of
+// others for an entry that goes. The shard is locked.
+func (b *book) add(k *bookKey, tag uint64, tracked bool, now int64, drop func(*entry)) ref {
 	shard := k.shard()
 	sh := &b[shard]
-	i := sh.find(&k)
-	if i >= 0 {
-		sh.entries[i].used = true
-		return ref(shard)<<32 | ref(i)
-	}
+	var i int32
 	if len(sh.entries) < sh.most || !sh.evict(&i, now, drop, len(sh.entries) >= 2*sh.most) {
 		i = int32(len(sh.entries))
 		sh.entries = append(sh.entries, entry{})
 	}
-	sh.entries[i] = entry{key: k, tag: tag(), used: true, tracked: tracked}
+	sh.entries[i] = entry{key: *k, tag: tag, used: true, tracked: tracked}
 	sh.index.add(k.hash(), i)
 	return ref(shard)<<32 | ref(i)
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"fairshare/memlimit"
 	"github.com/redis/rueidis"
 )
 
@@ -221,6 +222,7 @@ type batch struct {
 	inquiries []inquiry
 	refs      []ref
 	states    []sent
+	sorted    []*sent // by tag and key
 	scripts   []script
 	units     []unit
 	began     int64 // own time when it was sent
@@ -236,11 +238,13 @@ type sent struct {
 	key         bookKey
 	tag         uint64
 	unacked     int64
-	provisional int64 // of the inquiries in this batch, in the unit of deltas
-	swap        swap
-	place       uint16 // of its record, see entry.place
+	provisional int64  // of the inquiries in this batch, in the unit of deltas
 	slot        uint16 // in the message
-	ends        uint32 // when its key ends
+	known       bool   // see entry
+	offset      uint16
+	ends        uint32
+	stored      memlimit.State
+	swap        swap
 	reply       reply
 }
 
@@ -375,9 +379,10 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 		return true
 	}
 	s := k.core.spec(e.key.id).pacedBy(e.every)
-	b.states = append(b.states, sent{ref: r, key: e.key, tag: e.tag, unacked: e.unacked, place: e.place, stated: stated{
-		spec: s, base: e.base, at: e.at, delta: e.pend, noted: e.noted, floor: e.floor,
-	}})
+	b.states = append(b.states, sent{ref: r, key: e.key, tag: e.tag, unacked: e.unacked, known: e.known,
+		stored: e.stored(), offset: e.offset, ends: e.ends, stated: stated{
+			spec: s, base: e.base, at: e.at, delta: e.pend, noted: e.noted, floor: e.floor,
+		}})
 	st := &b.states[len(b.states)-1]
 	if s.tracked {
 		st.own = max(0, e.own-e.provisional)
@@ -401,24 +406,28 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 // encode makes the scripts of a batch.
 func (k *carrier) encode() {
 	c, b := k.core, &k.batch
-	slices.SortFunc(b.states, func(x, y sent) int {
-		return cmp.Or(cmp.Compare(x.tag, y.tag), cmp.Compare(x.key.a, y.key.a), cmp.Compare(x.key.b, y.key.b),
-			cmp.Compare(x.place, y.place))
-	})
+	b.sorted = b.sorted[:0]
 	for i := range b.states {
-		st := &b.states[i]
-		sh := &c.book[st.ref.shard()]
-		sh.mu.Lock()
-		c.book.at(st.ref).batch = int32(i + 1)
-		sh.mu.Unlock()
+		b.sorted = append(b.sorted, &b.states[i])
 	}
+	slices.SortFunc(b.sorted, func(x, y *sent) int {
+		switch {
+		case x.tag != y.tag:
+			return cmp.Compare(x.tag, y.tag)
+		case x.key.a != y.key.a:
+			return cmp.Compare(x.key.a, y.key.a)
+		case x.key.b != y.key.b:
+			return cmp.Compare(x.key.b, y.key.b)
+		}
+		return cmp.Compare(x.offset, y.offset)
+	})
 	slices.SortStableFunc(b.inquiries, func(x, y inquiry) int { return cmp.Compare(x.tag, y.tag) })
 	b.units = b.units[:0]
 	nextAsk := 0
-	for i := 0; i < len(b.states); {
-		u, tag := unit{from: i, asksFrom: nextAsk}, b.states[i].tag
-		for ; i < len(b.states) && b.states[i].tag == tag; i++ {
-			if i == u.from || b.states[i-1].key.name != b.states[i].key.name {
+	for i := 0; i < len(b.sorted); {
+		u, tag := unit{from: i, asksFrom: nextAsk}, b.sorted[i].tag
+		for ; i < len(b.sorted) && b.sorted[i].tag == tag; i++ {
+			if i == u.from || b.sorted[i-1].key.name != b.sorted[i].key.name {
 				u.keys++
 			}
 		}
@@ -457,8 +466,8 @@ func (k *carrier) takes(scripts []script, units []unit) []script {
 		for ; i < len(units) && (i == from || c.store.topology != cluster && len(sc.keys) < scriptKeys); i++ {
 			u := &units[i]
 			for j := u.from; j < u.to; j++ {
-				if j == u.from || b.states[j-1].key.name != b.states[j].key.name {
-					sc.keys = append(sc.keys, keyOf(c.limits, b.states[j].tag, b.states[j].key.name))
+				if j == u.from || b.sorted[j-1].key.name != b.sorted[j].key.name {
+					sc.keys = append(sc.keys, keyOf(c.limits, b.sorted[j].tag, b.sorted[j].key.name))
 				}
 			}
 		}
@@ -476,17 +485,15 @@ func (k *carrier) message(sc *script) string {
 	var ids []uint16
 	count := 0
 	for _, u := range sc.units {
-		states := b.states[u.from:u.to]
-		for i := range states {
-			id := states[i].key.id
+		for _, st := range b.sorted[u.from:u.to] {
 			at := 0
-			for at < len(ids) && (ids[at] != id || specs[at].w != states[i].spec.w) {
+			for at < len(ids) && (ids[at] != st.key.id || specs[at].w != st.spec.w) {
 				at++
 			}
 			if at == len(ids) {
-				ids, specs = append(ids, id), append(specs, states[i].spec)
+				ids, specs = append(ids, st.key.id), append(specs, st.spec)
 			}
-			states[i].index, states[i].slot = uint16(at), uint16(count)
+			st.index, st.slot = uint16(at), uint16(count)
 			count++
 		}
 	}
@@ -501,8 +508,8 @@ func (k *carrier) message(sc *script) string {
 		for i := u.from; i < u.to; {
 			count := len(m)
 			m = append(m, 0)
-			for key := b.states[i].key.name; i < u.to && b.states[i].key.name == key; i++ {
-				m = b.states[i].append(m)
+			for key := b.sorted[i].key.name; i < u.to && b.sorted[i].key.name == key; i++ {
+				m = b.sorted[i].append(m)
 				m[count]++
 			}
 		}
@@ -542,8 +549,8 @@ func (k *carrier) message(sc *script) string {
 func (k *carrier) statesOf(units []unit) iter.Seq[*sent] {
 	return func(yield func(*sent) bool) {
 		for _, u := range units {
-			for i := u.from; i < u.to; i++ {
-				if !yield(&k.batch.states[i]) {
+			for _, st := range k.batch.sorted[u.from:u.to] {
+				if !yield(st) {
 					return
 				}
 			}
@@ -645,7 +652,7 @@ func (k *carrier) swapped(sc *script, text string) (stale []unit, err error) {
 		next += u.keys
 	}
 	for st := range k.statesOf(done) {
-		st.reply = reply{written: true, place: st.place, ends: st.ends, stored: st.swap.state}
+		st.reply = reply{written: true, offset: st.offset, ends: st.ends, stored: st.swap.state}
 	}
 	for a := range k.inquiriesOf(done) {
 		a.q.note(a, passed)
@@ -716,8 +723,8 @@ func (k *carrier) merge(st *sent, mono int64) {
 	e := c.book.at(st.ref)
 	if !s.tracked {
 		e.setStored(r.stored)
-		if e.place, e.ends = r.place, r.ends; e.known && r.differs { // others write it, too
-			e.place = 0
+		if e.offset, e.ends = r.offset, r.ends; e.known && r.differs { // others write it, too
+			e.offset = 0
 		}
 	}
 	e.batch, e.known, e.seen, e.reading = 0, true, mono, false

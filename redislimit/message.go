@@ -154,7 +154,7 @@ type reply struct {
 	others  int64
 	written bool
 	token   [tokenBytes]byte // if it differs and was not written
-	place   uint16           // of its record, or 0
+	offset  uint16           // of its record, or 0
 	ends    uint32           // when the key ends, in seconds of the Unix epoch
 }
 
@@ -196,7 +196,7 @@ func (t *reply) parse(b []byte, s *spec) (rest []byte, err error) {
 		b = b[copy(t.token[:], b):]
 	}
 	if has&8 != 0 {
-		t.place, t.ends = binary.LittleEndian.Uint16(b), binary.LittleEndian.Uint32(b[2:])
+		t.offset, t.ends = binary.LittleEndian.Uint16(b), binary.LittleEndian.Uint32(b[2:])
 	}
 	return rest, nil
 }

@@ -14,7 +14,7 @@ func TestReplyIsParsed(t *testing.T) {
 	s := &spec{w: 1000}
 	rest, err := r.parse(b, s)
 	if err != nil || !r.differs || r.written || r.stored != (memlimit.State{Num: 5, Prev: 6, Cur: 7}) ||
-		r.others != 8 || string(r.token[:]) != "token!" || r.place != 261 || r.ends != 0x6b<<24 {
+		r.others != 8 || string(r.token[:]) != "token!" || r.offset != 261 || r.ends != 0x6b<<24 {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	if rest, err = r.parse(rest, s); err != nil || r.differs || !r.written || len(rest) != 1 {

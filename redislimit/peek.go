@@ -19,16 +19,17 @@ func (l *Limiter) Peek(ctx context.Context, now time.Time, takes []fairshare.Tak
 	}
 	c := l.core
 	at := c.clock.correct(now)
-	r := requests.Get().(*request)
+	r := newRequest(len(takes))
 	defer requests.Put(r)
-	r.name(c.secret.Load(), len(takes), func(i int) []byte { return takes[i].Key })
+	s := c.secret.Load()
 	r.takes = append(r.takes[:0], takes...)
+	for i := range r.takes {
+		r.takes[i].Key = r.add(s, takes[i].Limit, takes[i].Key)
+	}
 	var q *question
 	c.book.lock(r.set)
-	l.entries(r, at.UnixNano(), func(i int) int { return takes[i].Limit },
-		func(i int) []byte { return takes[i].Key }, true)
+	l.entries(r, at.UnixNano(), true)
 	for i := range r.takes {
-		r.takes[i].Key = r.keys[i][:]
 		if r.refs[i] == none {
 			continue
 		}

@@ -195,7 +195,10 @@ func (q *question) resolve(c *core, want int32) {
 		}
 		sh := &c.book[p.key.shard()]
 		sh.mu.Lock()
-		at := c.book.get(p.key, p.spec.tracked, q.at.UnixNano(), func() uint64 { return p.tag }, c.drop) // it may have gone
+		at, ok := c.book.find(&p.key)
+		if !ok { // it has gone
+			at = c.book.add(&p.key, p.tag, p.spec.tracked, q.at.UnixNano(), c.drop)
+		}
 		e := c.book.at(at)
 		key := e.key.name.bytes()
 		sign := int64(1)

@@ -14,18 +14,19 @@ func (l *Limiter) Settle(_ context.Context, now time.Time, charges []fairshare.C
 	}
 	c := l.core
 	at := c.clock.correct(now)
-	r := requests.Get().(*request)
+	r := newRequest(len(charges))
 	defer requests.Put(r)
-	r.name(c.secret.Load(), len(charges), func(i int) []byte { return charges[i].Key })
+	secret := c.secret.Load()
 	r.charges = append(r.charges[:0], charges...)
+	for i := range r.charges {
+		r.charges[i].Key = r.add(secret, charges[i].Limit, charges[i].Key)
+	}
 	c.book.lock(r.set)
-	l.entries(r, at.UnixNano(), func(i int) int { return charges[i].Limit },
-		func(i int) []byte { return charges[i].Key }, false)
+	l.entries(r, at.UnixNano(), false)
 	members, ns := c.members.Load(), at.UnixNano()
 	away := false
 	for i := range r.charges {
 		ch := &r.charges[i]
-		ch.Key = r.keys[i][:]
 		if !ch.At.IsZero() {
 			ch.At = c.clock.correct(ch.At)
 		}

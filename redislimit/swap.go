@@ -33,7 +33,7 @@ var swapDigest = digest(swapScript)
 // A swap is what becomes of a state.
 type swap struct {
 	state memlimit.State
-	left  time.Duration // until it is fresh
+	fresh time.Duration // until it is fresh
 	isNew bool          // there is no key
 }
 
@@ -44,15 +44,15 @@ const (
 
 // plan computes what becomes of a state and reports whether swap can replace it. at is a
 // second of the Unix epoch by the store's clock.
-func (st *sent) plan(e *entry, at int64, members int64) (w swap, ok bool) {
+func (st *sent) plan(at int64, members int64) (w swap, ok bool) {
 	s := st.spec
-	if s.kind > gcra || s.tracked || st.floor || e.base == [tokenBytes]byte{} && e.place > 0 {
+	if s.kind > gcra || s.tracked || st.floor || st.base == [tokenBytes]byte{} && st.offset > 0 {
 		return w, false
 	}
-	if e.place > 0 && at <= int64(e.ends) {
-		w.state = e.stored()
-	} else if e.known && at <= int64(e.ends)+1 || !e.known && members > 1 || s.left(st.view, st.at) > 0 ||
-		e.known && s.left(e.stored(), st.at) > 0 {
+	if st.offset > 0 && at <= int64(st.ends) {
+		w.state = st.stored
+	} else if st.known && at <= int64(st.ends)+1 || !st.known && members > 1 || s.untilFresh(st.view, st.at) > 0 ||
+		st.known && s.untilFresh(st.stored, st.at) > 0 {
 		return w, false
 	} else {
 		w.isNew = true
@@ -63,7 +63,7 @@ func (st *sent) plan(e *entry, at int64, members int64) (w swap, ok bool) {
 		asked.charge(s, st.provisional, st.at, st.at)
 		w.state = s.with(w.state, &asked)
 	}
-	w.left = s.left(w.state, st.at)
+	w.fresh = s.untilFresh(w.state, st.at)
 	return w, s.fits(w.state, st.at)
 }
 
@@ -100,8 +100,8 @@ func (s *spec) fits(st memlimit.State, at int64) bool {
 	return hi < most || hi == most && lo <= rest
 }
 
-// left returns the time until a state of a window or gcra limit is fresh.
-func (s *spec) left(st memlimit.State, at int64) time.Duration {
+// untilFresh returns the time until a state of a window or gcra limit is fresh.
+func (s *spec) untilFresh(st memlimit.State, at int64) time.Duration {
 	if s.kind == gcra {
 		if st.Num < at || st.Num == at && st.Prev == 0 {
 			return 0
@@ -139,17 +139,13 @@ func (k *carrier) swaps(sc *script, u *unit) bool {
 			return false
 		}
 	}
-	states := b.states[u.from:u.to]
-	for i := range states {
-		st := &states[i]
-		sh := &c.book[st.ref.shard()]
-		sh.mu.Lock()
-		e := c.book.at(st.ref)
+	states, members := b.sorted[u.from:u.to], c.members.Load()
+	for i, st := range states {
 		var ok bool
-		st.swap, ok = st.plan(e, at, c.members.Load())
-		st.ends = e.ends
-		sh.mu.Unlock()
-		if !ok || i > 0 && states[i-1].key.name == st.key.name && states[i-1].swap.isNew != st.swap.isNew {
+		if st.swap, ok = st.plan(at, members); !ok {
+			return false
+		}
+		if i > 0 && states[i-1].key.name == st.key.name && states[i-1].swap.isNew != st.swap.isNew {
 			return false
 		}
 	}
@@ -158,7 +154,7 @@ func (k *carrier) swaps(sc *script, u *unit) bool {
 		from, key := i, states[i].key.name
 		left, ends := time.Duration(0), uint32(0)
 		for i < len(states) && states[i].key.name == key {
-			left, ends = max(left, states[i].swap.left), max(ends, states[i].ends)
+			left, ends = max(left, states[i].swap.fresh), max(ends, states[i].ends)
 			i++
 		}
 		same := states[from:i]
@@ -175,13 +171,12 @@ func (k *carrier) swaps(sc *script, u *unit) bool {
 		}
 		first = 0
 		value := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+recordBytes*len(same)), ends)
-		for j := range same {
-			st := &same[j]
+		for j, st := range same {
 			if st.ends = ends; st.swap.isNew {
-				st.place = uint16(firstRecord + recordBytes*j)
+				st.offset = uint16(firstRecord + recordBytes*j)
 			} else {
 				sc.expected[1]++
-				sc.expected = binary.LittleEndian.AppendUint16(sc.expected, st.place)
+				sc.expected = binary.LittleEndian.AppendUint16(sc.expected, st.offset)
 				sc.expected = append(append(sc.expected, st.spec.field[:]...), st.base[:]...)
 			}
 			figures := st.spec.figures(st.swap.state)

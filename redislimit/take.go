@@ -10,58 +10,85 @@ import (
 	"fairshare"
 )
 
-// A request is one call of Take or Settle on its way.
+// A request is one call of Take, Peek or Settle on its way.
 type request struct {
-	names   []name
-	keys    [][16]byte
+	items   []item
+	keys    [][localKey]byte
 	takes   []fairshare.Take
 	charges []fairshare.Charge
 	used    []int64
 	refs    []ref
 	set     uint64 // shards
-	given   []part
+	given   []given
 	away    bool // a master of one of the keys is away
+}
+
+// An item is a limit and key of a request.
+type item struct {
+	name
+	inKeys int // its place there
+	limit  int
+	key    []byte // as the caller names it
+}
+
+// A given is a take that the view lets pass.
+type given struct {
+	take   int32
+	credit bool
+	cost   int64
+	amount int64
 }
 
 var requests = sync.Pool{New: func() any { return new(request) }}
 
 const none ref = -1
 
-// name hashes the keys of a request, each once.
-func (r *request) name(s *secret, count int, key func(int) []byte) {
-	r.names, r.keys, r.refs, r.set, r.away = r.names[:0], r.keys[:0], r.refs[:0], 0, false
-	r.keys = slices.Grow(r.keys, count)[:count]
-	for i := range count {
-		k := key(i)
-		n, known := name{}, false
-		for j := i - 1; j >= 0 && j >= i-4; j-- {
-			if other := key(j); len(other) == len(k) && len(k) > 0 && &other[0] == &k[0] {
-				n, known = r.names[j], true
-				break
-			}
+// newRequest returns a request for so many items.
+func newRequest(count int) *request {
+	r := requests.Get().(*request)
+	r.items, r.refs, r.set, r.away = r.items[:0], r.refs[:0], 0, false
+	r.keys = slices.Grow(r.keys[:0], count)
+	return r
+}
+
+// add adds an item and returns its key in the view. Equal keys are hashed once.
+func (r *request) add(s *secret, limit int, key []byte) []byte {
+	it := item{inKeys: len(r.keys), limit: limit, key: key}
+	for j := len(r.items) - 1; j >= 0 && j >= len(r.items)-4; j-- {
+		if other := r.items[j].key; len(other) == len(key) && len(key) > 0 && &other[0] == &key[0] {
+			it.name, it.inKeys = r.items[j].name, r.items[j].inKeys
+			break
 		}
-		if !known {
-			n = s.name(k)
-		}
-		r.names = append(r.names, n)
-		r.keys[i] = n.bytes()
-		r.set |= 1 << n.shard()
 	}
+	if it.inKeys == len(r.keys) {
+		it.name = s.name(key)
+		r.keys = append(r.keys, it.bytes())
+		r.set |= 1 << it.shard()
+	}
+	r.items = append(r.items, it)
+	return r.keys[it.inKeys][:]
 }
 
 // entries finds the entries of a request. The shards are locked.
-func (l *Limiter) entries(r *request, now int64, limit func(int) int, key func(int) []byte, create bool) {
+func (l *Limiter) entries(r *request, now int64, create bool) {
 	c := l.core
-	s := c.secret.Load()
-	for i := range r.names {
-		place := limit(i)
-		if sp := l.specs[place]; sp.private || sp.viewOnly && create {
-			r.refs = append(r.refs, none)
-			continue
+	for i := range r.items {
+		it := &r.items[i]
+		at, s := none, l.specs[it.limit]
+		if !s.private && !(s.viewOnly && create) {
+			at = c.entry(&bookKey{it.name, l.ids[it.limit]}, it.key, s, now)
 		}
-		r.refs = append(r.refs, c.book.get(bookKey{r.names[i], l.ids[place]}, l.specs[place].tracked, now,
-			func() uint64 { return s.tag(key(i)) }, c.drop))
+		r.refs = append(r.refs, at)
 	}
+}
+
+// entry returns the entry of a key, which the caller names otherwise. The shard is locked.
+func (c *core) entry(k *bookKey, key []byte, s *spec, now int64) ref {
+	if r, ok := c.book.find(k); ok {
+		c.book.at(r).used = true
+		return r
+	}
+	return c.book.add(k, c.secret.Load().tag(key), s.tracked, now, c.drop)
 }
 
 // drop has the view forget what other members have of an entry that goes.
@@ -85,24 +112,24 @@ func (l *Limiter) Take(_ context.Context, now time.Time, takes []fairshare.Take,
 	}
 	c := l.core
 	at := c.clock.correct(now)
-	r := requests.Get().(*request)
+	r := newRequest(len(takes))
 	defer requests.Put(r)
-	r.name(c.secret.Load(), len(takes), func(i int) []byte { return takes[i].Key })
+	s := c.secret.Load()
 	r.takes = append(r.takes[:0], takes...)
 	r.used = slices.Grow(r.used[:0], len(takes))[:len(takes)]
 	for i := range r.takes {
-		r.takes[i].Key = r.keys[i][:]
+		r.takes[i].Key = r.add(s, takes[i].Limit, takes[i].Key)
 	}
 	if c.opts.alwaysAsk && slices.ContainsFunc(takes, func(t fairshare.Take) bool { return t.DryRun }) {
 		if err := l.Peek(context.Background(), now, takes, tallies); err != nil { // else nobody waits for dry takes
 			return err
 		}
 	}
-	q, read := l.decide(r, at, takes, tallies, true)
+	q, read := l.decide(r, at, tallies, true)
 	if read {
 		l.read(q)
 		r.refs = r.refs[:0]
-		q, _ = l.decide(r, at, takes, tallies, false)
+		q, _ = l.decide(r, at, tallies, false)
 	}
 	if q != nil {
 		return l.await(r, q, at, tallies)
@@ -112,13 +139,12 @@ func (l *Limiter) Take(_ context.Context, now time.Time, takes []fairshare.Take,
 
 // decide decides by the view. If that does not suffice it returns a question. With
 // read it inquiries for states only, and nothing was charged.
-func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, tallies []fairshare.Tally, first bool) (
-	q *question, read bool) {
+func (l *Limiter) decide(r *request, at time.Time, tallies []fairshare.Tally, first bool) (q *question, read bool) {
 	c := l.core
 	c.book.lock(r.set)
 	defer c.book.unlock(r.set)
-	l.entries(r, at.UnixNano(), func(i int) int { return takes[i].Limit },
-		func(i int) []byte { return takes[i].Key }, true)
+	ns := at.UnixNano()
+	l.entries(r, ns, true)
 	if err := l.local.TakeRoom(at, r.takes, tallies, r.used); err != nil {
 		panic(err) // the lengths are equal
 	}
@@ -135,7 +161,6 @@ func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, talli
 		clear(tallies)
 		return nil, false
 	}
-	ns := at.UnixNano()
 	if c.firstAt.Load() == 0 {
 		c.firstAt.CompareAndSwap(0, ns)
 	}
@@ -158,9 +183,7 @@ func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, talli
 			}
 			continue
 		}
-		p := part{ref: r.refs[i], key: e.key, tag: e.tag, take: int32(i), dry: t.DryRun, spec: s, every: t.Every,
-			views: e.views}
-		p.cost = t.Cost
+		p := given{take: int32(i), cost: t.Cost}
 		if s.held {
 			p.cost = tallies[i].Held
 		} else if s.settled {
@@ -176,7 +199,7 @@ func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, talli
 			pending = max(0, pending+e.own-e.acked)
 		}
 		up := c.isUp(e.tag)
-		p.credit = !up || (e.known || c.remembers(p.ref, s, ns)) && share > 0 && pending+p.cost <= share &&
+		p.credit = !up || (e.known || c.remembers(r.refs[i], s, ns)) && share > 0 && pending+p.cost <= share &&
 			r.used[i]+p.cost <= s.allowed-members*share
 		r.away = r.away || !up
 		if s.tracked {
@@ -207,7 +230,13 @@ func (l *Limiter) decide(r *request, at time.Time, takes []fairshare.Take, talli
 	}
 	if asked || r.away {
 		q = newQuestion()
-		q.parts = append(q.parts, r.given...)
+		for _, p := range r.given {
+			t := &r.takes[p.take]
+			e := c.book.at(r.refs[p.take])
+			q.parts = append(q.parts, part{ref: r.refs[p.take], key: e.key, tag: e.tag, take: p.take, dry: t.DryRun,
+				credit: p.credit, views: e.views, spec: l.specs[t.Limit], every: t.Every, cost: p.cost,
+				amount: p.amount})
+		}
 		q.needsStore = asked
 	} else if pass {
 		c.stats.credit.Add(1)
