@@ -81,8 +81,11 @@ type master struct {
 	epoch       string
 }
 
-// A beatKey is a key in a slot of a master, for probes.
-type beatKey struct{ key, tag string }
+// A beatKey has keys in a slot of a master, for probes: see probe.lua.
+type beatKey struct {
+	keys [2]string
+	tag  string
+}
 
 // carrier returns the one of a tag.
 func (c *core) carrier(tag uint64) *carrier { return c.master(tag).carriers[tag%carriersEach] }

@@ -560,6 +560,9 @@ func TestMissingRight(t *testing.T) {
 			var j journal
 			store := as(t, server, strings.Replace(leastRights, right+" ", "", 1))
 			less := open(t, store, hundred, redislimit.Patient(redislimit.Options{Name: name, Report: j.report}))
+			if !less.Status().Away || !j.has(redislimit.StoreAway, "it refuses the user") {
+				t.Errorf("before it counts: status %+v, events %v", less.Status(), j.events)
+			}
 			admit(t, less, "k", 10)
 			if !j.has(redislimit.StoreAway, "it refuses the user") {
 				t.Errorf("events: %v", j.events)

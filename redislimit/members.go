@@ -371,7 +371,7 @@ func (c *core) isUp(tag uint64) bool { return !c.master(tag).breaker.open.Load()
 // findMasters finds out which masters a cluster has and where the slots are.
 func (c *core) findMasters(ctx context.Context, client rueidis.Client) error {
 	if c.store.topology != cluster {
-		c.routes.Load().only.beat.Store(&beatKey{key: c.prefix + metaTag + "probe"})
+		c.routes.Load().only.beat.Store(c.newBeatKey("group"))
 		return nil
 	}
 	c.finding.Lock()
@@ -439,11 +439,16 @@ func (c *core) findMasters(ctx context.Context, client rueidis.Client) error {
 	return nil
 }
 
+func (c *core) newBeatKey(tag string) *beatKey {
+	key := "{" + tag + "}probe"
+	return &beatKey{keys: [2]string{c.prefix + key, c.limits + key}, tag: tag}
+}
+
 // findBeatKey finds a hash tag in a slot of the master.
 func (m *master) findBeatKey(r *routes) {
 	for i := 0; ; i++ {
 		if tag := "probe" + strconv.Itoa(i); r.slots[slotOf(tag)] == m {
-			m.beat.Store(&beatKey{key: m.core.prefix + "{" + tag + "}probe", tag: tag})
+			m.beat.Store(m.core.newBeatKey(tag))
 			return
 		}
 	}
@@ -518,7 +523,7 @@ func (m *master) probe(ctx context.Context) {
 	began, own := time.Now(), c.ownTime()
 	m.seq++
 	if err == nil {
-		reply, err = run(ctx, client, probeScript, []string{m.beat.Load().key}, c.id(), strconv.FormatInt(m.seq, 10),
+		reply, err = run(ctx, client, probeScript, m.beat.Load().keys[:], c.id(), strconv.FormatInt(m.seq, 10),
 			random())
 	}
 	if err == nil && len(reply) != 4 {

@@ -259,6 +259,7 @@ func credit(server *server, rounds int) error {
 	if err != nil {
 		return err
 	}
+	defer func() { _ = limiter.Close(context.Background()) }()
 	keys := make([][]byte, 1000)
 	for i := range keys {
 		keys[i] = []byte("client " + strconv.Itoa(i))
