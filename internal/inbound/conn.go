@@ -64,12 +64,13 @@ type directWrite struct {
 	try   func(fd uintptr) bool
 	bytes []byte // to be written
 	taken int    // of bytes
+	waits bool   // for the socket to take all
 	err   error
 }
 
-// all writes all bytes, or until the deadline for writing.
-func (d *directWrite) all(b []byte) (int, error) {
-	d.bytes, d.taken, d.err = b, 0, nil
+// all writes all bytes, or until the deadline for writing. Without waits it writes what the socket takes at once.
+func (d *directWrite) all(b []byte, waits bool) (int, error) {
+	d.bytes, d.taken, d.waits, d.err = b, 0, waits, nil
 	err := d.raw.Write(d.try)
 	d.bytes = nil
 	if err == nil {
@@ -84,7 +85,7 @@ func (d *directWrite) write(fd uintptr) bool {
 		n, err := socket.Write(fd, d.bytes[d.taken:])
 		d.taken += n
 		if err == socket.ErrAgain {
-			return false
+			return !d.waits
 		}
 		if err != nil {
 			d.err = os.NewSyscallError("write", err)
@@ -96,7 +97,7 @@ func (d *directWrite) write(fd uintptr) bool {
 
 func (c *conn) write(b []byte) (int, error) {
 	if c.out.raw != nil {
-		return c.out.all(b)
+		return c.out.all(b, true)
 	}
 	return c.Conn.Write(b)
 }
@@ -118,6 +119,12 @@ func (c *conn) Write(b []byte) (n int, err error) {
 	defer c.writing.Unlock()
 	if c.slow {
 		return 0, errSlow
+	}
+	if n = c.writeAtOnce(b); n == len(b) {
+		if c.waiting.Load() {
+			c.l.wait(c, false)
+		}
+		return n, nil
 	}
 	now := time.Since(c.began)
 	for {
@@ -151,6 +158,18 @@ func (c *conn) Write(b []byte) (n int, err error) {
 			c.l.wait(c, true)
 		}
 	}
+}
+
+// writeAtOnce writes as much of b as the socket takes at once: usually all, so that no clock is needed. Write tries the
+// rest again, and finds the error if there is one, such as a deadline that has passed.
+func (c *conn) writeAtOnce(b []byte) int {
+	if c.out.raw == nil {
+		return 0
+	}
+	n, _ := c.out.all(b, false)
+	c.sent.Add(int64(n))
+	c.pace.wrote(n, 0, nil) // not slow: that depends on the time of blocked writes
+	return n
 }
 
 // confirmed returns how many bytes the client has acknowledged.

@@ -58,6 +58,8 @@ type fastAnswer struct {
 	trailing bool     // there are trailers
 	finished bool
 	err      error // of sending
+
+	mayReuse bool // Reuse was called
 }
 
 func (a *fastAnswer) Header() http.Header {
@@ -86,10 +88,7 @@ func (a *fastAnswer) WriteHeader(status int) {
 	if status < 100 || status > 999 {
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
 	}
-	if a.buffer == nil {
-		a.buffer = answerBuffers.Get().(*[answerBytes]byte)
-		a.out, a.counted = a.buffer[:0:headRoom], a.buffer[headRoom:headRoom]
-	}
+	a.takeBuffer()
 	if status < 200 && status != http.StatusSwitchingProtocols {
 		a.out = appendStatus(a.out, status)
 		for name, values := range a.header {
@@ -101,14 +100,57 @@ func (a *fastAnswer) WriteHeader(status int) {
 		a.send()
 		return
 	}
+	a.setStatus(status)
+	a.writeFields()
+}
+
+func (a *fastAnswer) takeBuffer() {
+	if a.buffer == nil {
+		a.buffer = answerBuffers.Get().(*[answerBytes]byte)
+		a.out, a.counted = a.buffer[:0:headRoom], a.buffer[headRoom:headRoom]
+	}
+}
+
+func (a *fastAnswer) setStatus(status int) {
 	a.status = status
 	a.bodyless = status < 200 || status == http.StatusNoContent || status == http.StatusNotModified
 	if a.conn.lane.l.draining.Load() {
 		a.closes = true
 		delete(a.header, "Connection")
 	}
-	a.writeFields()
 }
+
+// longestFrame bounds what WriteAnswer adds to the fields and the body, in bytes.
+const longestFrame = 256
+
+// WriteAnswer writes a whole answer, as Header, WriteHeader and Write would, but at less cost. fields are the lines of
+// its head, with the length of the body, without Date and Connection. If the request is HEAD, or the status allows no
+// body, that is not sent. WriteAnswer does nothing and returns false if the answer has begun, fields are set already, or
+// it is too long.
+func (a *fastAnswer) WriteAnswer(status int, fields, body []byte) bool {
+	if a.status != 0 || a.finished || len(a.header) > 0 || status < 200 || status > 999 ||
+		len(fields)+len(body) > headRoom-longestFrame {
+		return false
+	}
+	a.takeBuffer()
+	a.setStatus(status)
+	a.conn.now = time.Now()
+	a.headed, a.length, a.written = true, int64(len(body)), int64(len(body))
+	if a.isHead || a.bodyless {
+		body = nil
+	}
+	b := append(appendStatus(a.out, status), fields...)
+	if a.closes {
+		b = append(b, closeField...)
+	}
+	b = append(append(b, dateField(a.conn.now)...), "\r\n"...)
+	a.out = append(b, body...)
+	return true
+}
+
+// Reuse says that nothing but texts of the request is kept after its handler has returned: neither the request, its
+// Header and URL, nor its context and a. So their memory may be used for another request.
+func (a *fastAnswer) Reuse() { a.mayReuse = true }
 
 // writeFields writes the fields that the handler gives. They cannot change afterwards.
 func (a *fastAnswer) writeFields() {
@@ -168,11 +210,13 @@ func (a *fastAnswer) writeFields() {
 		b = appendField(b, name, values)
 	}
 	if a.closes && !hasClose {
-		b = append(b, "Connection: close\r\n"...)
+		b = append(b, closeField...)
 	}
 	a.typed = a.typed || encoded || a.bodyless
 	a.out = b
 }
+
+const closeField = "Connection: close\r\n"
 
 func hasToken(values []string, token string) bool {
 	for _, list := range values {
@@ -198,7 +242,7 @@ func (a *fastAnswer) endHead(body []byte, isWhole bool) {
 		b = append(append(b, http.DetectContentType(body)...), "\r\n"...)
 	}
 	if !a.dated {
-		b = append(b, dateField()...)
+		b = append(b, dateField(time.Now())...)
 	}
 	if !a.isHead && !a.bodyless && a.length < 0 {
 		a.chunked = true
@@ -400,9 +444,8 @@ type date struct {
 
 var lastDate atomic.Pointer[date]
 
-// dateField returns the field Date of now.
-func dateField() string {
-	now := time.Now()
+// dateField returns the field Date of a time.
+func dateField(now time.Time) string {
 	if d := lastDate.Load(); d != nil && d.second == now.Unix() {
 		return d.field
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// watchAfter is how long a request is in progress before its client is watched.
+	// watchAfter is how long a request is in progress before its client is watched, and at most twice as long.
 	watchAfter = 10 * time.Millisecond
 
 	// idleSlack is how much earlier than http.Server.IdleTimeout an idle connection may be closed: setting a
@@ -52,7 +52,10 @@ type fastConn struct {
 	wasPost  bool             // the last request
 	host     string           // of the last request, and its user agent: often the same again
 	agent    string
-	base     http.Request // copied for each request
+
+	remoteAddr string // of each request
+	tlsState   *tls.ConnectionState
+	now        time.Time // when the last request was answered, if it was at once; zero: not known
 
 	answerFields int // of the last answer: often as many again
 
@@ -63,9 +66,11 @@ type fastConn struct {
 	timer    *time.Timer  // nil: not needed yet
 	armed    bool         // timer will call watch
 	hangupID uint64       // of hangups; 0: the client is not watched by them
-	gone     bool         // hangups has reported that the client left
-	watching bool         // watch is reading
-	early    []byte       // what watch has read: at most one byte
+	requests uint64       // that began, and those up to the one for which timer was set
+	timed    uint64
+	gone     bool   // hangups has reported that the client left
+	watching bool   // watch is reading
+	early    []byte // what watch has read: at most one byte
 }
 
 func newFastConn(f *Lane, outer net.Conn) *fastConn {
@@ -97,12 +102,12 @@ func (c *fastConn) serve() {
 		c.dropBuffer()
 		c.lane.remove(c)
 	}()
-	c.base = http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: c.outer.RemoteAddr().String()}
+	c.remoteAddr = c.outer.RemoteAddr().String()
 	if c.tls != nil {
 		if !c.shakeHands() {
 			return
 		}
-		switch c.base.TLS.NegotiatedProtocol {
+		switch c.tlsState.NegotiatedProtocol {
 		case "", "http/1.1", "http/1.0":
 		default: // HTTP/2, or what a certificate authority checks
 			handedOver = true
@@ -116,16 +121,16 @@ func (c *fastConn) serve() {
 		if err != nil {
 			return
 		}
-		var r *http.Request
+		var x *exchange
 		if found {
-			r = c.request(&head)
+			x = c.request(&head)
 		}
-		if r == nil {
+		if x == nil {
 			handedOver = true
 			c.handOver()
 			return
 		}
-		if !c.answer(r) {
+		if !c.answer(x) {
 			return
 		}
 	}
@@ -135,7 +140,7 @@ func (c *fastConn) logPanic(err any) {
 	if err == http.ErrAbortHandler {
 		return
 	}
-	c.logf("http: panic serving %v: %v\n%s", c.base.RemoteAddr, err, debug.Stack())
+	c.logf("http: panic serving %v: %v\n%s", c.remoteAddr, err, debug.Stack())
 }
 
 func (c *fastConn) logf(format string, args ...any) {
@@ -232,7 +237,11 @@ func isLineEnd(c byte) bool { return c == '\r' || c == '\n' }
 func (c *fastConn) awaitUntil(timeout, slack time.Duration) {
 	until := time.Time{}
 	if timeout > 0 {
-		until = time.Now().Add(timeout)
+		now := c.now
+		if now.IsZero() {
+			now = time.Now()
+		}
+		c.now, until = time.Time{}, now.Add(timeout)
 		if early := until.Sub(c.deadline); early >= 0 && early < slack {
 			return
 		}
@@ -303,19 +312,24 @@ func (c *fastConn) tryRead(fd uintptr) bool {
 }
 
 // answer answers a request. It returns false if the connection must be closed.
-func (c *fastConn) answer(r *http.Request) (open bool) {
-	a := r.Context().(*fastAnswer)
+func (c *fastConn) answer(x *exchange) (open bool) {
 	c.active.Store(true)
 	c.setState(busy)
-	c.begin(&a.fastContext)
-	open = c.handle(a, r)
-	c.end(&a.fastContext)
-	c.answerFields = len(a.header)
-	a.release()
+	c.begin(&x.fastContext)
+	open = c.handle(&x.fastAnswer, x.r)
+	isFree := c.end(&x.fastContext)
+	if n := len(x.header); n > 0 {
+		c.answerFields = n
+	}
+	isPost := x.r.Method == http.MethodPost
+	x.release()
+	if x.mayReuse && isFree && x.r.Body == http.NoBody { // bodies may have readers of their own
+		x.reuse()
+	}
 	if !open || c.lane.isEnding.Load() {
 		return false
 	}
-	c.wasPost = r.Method == http.MethodPost
+	c.wasPost = isPost
 	if c.from == c.to {
 		c.from, c.to = 0, 0
 	}
@@ -348,20 +362,27 @@ func (c *fastConn) begin(x *fastContext) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.current = x
+	c.requests++
 	switch {
 	case c.gone:
 		x.cancel()
-	case c.hangupID != 0 || c.armed:
-	case c.timer == nil:
-		c.armed, c.timer = true, time.AfterFunc(watchAfter, c.watch)
-	default:
-		c.armed = true
+	case c.hangupID == 0 && !c.armed:
+		c.arm()
+	}
+}
+
+// arm has watch called for the current request. mu is held.
+func (c *fastConn) arm() {
+	c.armed, c.timed = true, c.requests
+	if c.timer == nil {
+		c.timer = time.AfterFunc(watchAfter, c.watch)
+	} else {
 		c.timer.Reset(watchAfter)
 	}
 }
 
-// end ends the watch and the context of the request.
-func (c *fastConn) end(x *fastContext) {
+// end ends the watch and the context of the request. It returns false if something may still refer to the context.
+func (c *fastConn) end(x *fastContext) (isFree bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.watching {
@@ -371,6 +392,7 @@ func (c *fastConn) end(x *fastContext) {
 	}
 	c.current = nil
 	x.cancel()
+	return !x.used
 }
 
 // watch is called when a request has been in progress for watchAfter. If possible, it lets the kernel report that the
@@ -384,9 +406,8 @@ func (c *fastConn) watch() {
 	if x == nil || c.watching || len(c.early) > 0 {
 		return
 	}
-	if more := watchAfter - time.Since(x.began); more > 0 { // it began after the timer
-		c.armed = true
-		c.timer.Reset(more)
+	if c.timed != c.requests { // it began after the timer
+		c.arm()
 		return
 	}
 	if c.conn != nil && c.conn.raw != nil {

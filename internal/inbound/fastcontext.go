@@ -8,10 +8,10 @@ import (
 
 // A fastContext is the context of a request in the lane. It ends when the client leaves, and when the handler returns.
 type fastContext struct {
-	conn  *fastConn
-	began time.Time
+	conn *fastConn
 
 	// What follows is guarded by conn.mu.
+	used   bool          // something may still refer to the context
 	done   chan struct{} // nil: nothing has asked for it
 	ended  bool
 	afters []*func() // of AfterFunc
@@ -22,6 +22,7 @@ func (x *fastContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (x *fastContext) Done() <-chan struct{} {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
+	x.used = true
 	if x.done == nil {
 		x.done = make(chan struct{})
 		if x.ended {
@@ -58,6 +59,7 @@ func (x *fastContext) Value(key any) any {
 func (x *fastContext) AfterFunc(f func()) (stop func() bool) {
 	x.conn.mu.Lock()
 	defer x.conn.mu.Unlock()
+	x.used = true
 	if x.ended {
 		go f()
 		return func() bool { return false }

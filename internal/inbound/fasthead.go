@@ -7,7 +7,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"strings"
-	"time"
+	"sync"
 
 	"fairshare/internal/httpfield"
 )
@@ -18,17 +18,26 @@ const mostFields = 64
 // A span is a part of the buffer.
 type span struct{ from, to uint16 }
 
-// A fastHead says where the parts of a simple request are.
+// A fastHead says where the parts of a simple request are: those of its first line in the buffer, those of its fields
+// behind that line.
 type fastHead struct {
-	method, target, host span
-	agent                int // index of User-Agent in fields; −1: none
-	fields               [mostFields]struct{ name, value span }
-	count                int
-	end                  int // of the head
-	length               int // of the body
-	close                bool
-	hasLength            bool
+	method, target span
+	host           span
+	agent          int // index of User-Agent in fields; −1: none
+	fields         [mostFields]struct{ name, value span }
+	count          int
+	line, end      int // of the first line with its end, and of the head
+	length         int // of the body
+	close          bool
+	hasLength      bool
+
+	// text has the lines after the first one, as the last request had them; "" if they were long, or nothing is
+	// known. Most clients send the same fields again and again. Then these are not read again.
+	text string
 }
+
+// longestText bounds the text that a connection remembers, in bytes.
+const longestText = 1 << 10
 
 // Which bytes a target and a host may have, and the path and query of a target that url.ParseRequestURI returns
 // unchanged. Others may be valid: then the server, or url.ParseRequestURI, reads them.
@@ -69,36 +78,52 @@ func parseTarget(u *url.URL, target string) bool {
 
 // scan finds a simple request at the beginning of b. If there is none, more says whether more bytes may make it one.
 func (h *fastHead) scan(b []byte) (found, more bool) {
+	n := bytes.IndexByte(b, '\n')
+	if n < 0 {
+		return false, true
+	}
+	if n == 0 || b[n-1] != '\r' || !h.scanRequestLine(b[:n-1]) {
+		return false, false
+	}
+	h.line = n + 1
+	fields := b[h.line:]
+	size := len(h.text)
+	if size == 0 || len(fields) < size || string(fields[:size]) != h.text {
+		h.text = ""
+		if size, more = h.scanFields(fields); size == 0 {
+			return false, more
+		}
+	}
+	h.end = h.line + size
+	return h.length <= len(b)-h.end, false
+}
+
+// scanFields finds the fields of a simple request at the beginning of b. It returns their size with the empty line, 0
+// if there are none: more says whether more bytes may make them ones.
+func (h *fastHead) scanFields(b []byte) (size int, more bool) {
 	h.count, h.agent, h.length, h.hasLength, h.close, h.host = 0, -1, 0, false, false, span{}
 	hasConnection := false
 	for from := 0; ; {
 		n := bytes.IndexByte(b[from:], '\n')
 		if n < 0 {
-			return false, true
+			return 0, true
 		}
 		if n == 0 || b[from+n-1] != '\r' {
-			return false, false
+			return 0, false
 		}
 		line := b[from : from+n-1]
 		start := from
 		from += n + 1
-		if start == 0 {
-			if !h.scanRequestLine(line) {
-				return false, false
-			}
-			continue
-		}
 		if len(line) == 0 {
-			h.end = from
-			if h.host.to == 0 || h.length > len(b)-from {
-				return false, false
+			if h.host.to == 0 {
+				return 0, false
 			}
-			return true, false
+			return from, false
 		}
 		colon := bytes.IndexByte(line, ':')
 		if colon <= 0 || h.count == mostFields ||
 			!httpfield.IsToken(line[:colon]) || !httpfield.IsValue(line[colon+1:]) {
-			return false, false
+			return 0, false
 		}
 		name, value := line[:colon], line[colon+1:]
 		at := start + colon + 1
@@ -115,17 +140,17 @@ func (h *fastHead) scan(b []byte) (found, more bool) {
 				break
 			}
 			if h.host.to != 0 || len(value) == 0 || !all(value, &hostBytes) {
-				return false, false
+				return 0, false
 			}
 			h.host = place
 			continue
 		case len("Expect"):
 			if equalFold(name, "expect") {
-				return false, false
+				return 0, false
 			}
 		case len("Upgrade"):
 			if equalFold(name, "upgrade") || equalFold(name, "trailer") {
-				return false, false
+				return 0, false
 			}
 		case len("Connection"):
 			switch {
@@ -135,11 +160,11 @@ func (h *fastHead) scan(b []byte) (found, more bool) {
 				}
 			case !equalFold(name, "connection"):
 			case hasConnection:
-				return false, false
+				return 0, false
 			default:
 				hasConnection = true
 				if h.close = equalFold(value, "close"); !h.close && !equalFold(value, "keep-alive") {
-					return false, false
+					return 0, false
 				}
 			}
 		case len("Content-Length"):
@@ -147,18 +172,18 @@ func (h *fastHead) scan(b []byte) (found, more bool) {
 				break
 			}
 			if h.hasLength || len(value) == 0 || len(value) > 4 {
-				return false, false
+				return 0, false
 			}
 			h.hasLength = true
 			for _, d := range value {
 				if d < '0' || d > '9' {
-					return false, false
+					return 0, false
 				}
 				h.length = 10*h.length + int(d-'0')
 			}
 		case len("Transfer-Encoding"):
 			if equalFold(name, "transfer-encoding") {
-				return false, false
+				return 0, false
 			}
 		}
 		h.fields[h.count].name, h.fields[h.count].value = span{uint16(start), uint16(start + colon)}, place
@@ -201,28 +226,36 @@ var methods = map[string]string{"GET": "GET", "HEAD": "HEAD", "POST": "POST", "P
 
 // request makes the request of a head, as net/http does, and removes it from the buffer. It returns nil if the server
 // must read it.
-func (c *fastConn) request(h *fastHead) *http.Request {
+func (c *fastConn) request(h *fastHead) *exchange {
 	b := c.buffer[c.from:c.to]
 	// Some texts of a request live long, so they share no memory with the others.
 	target := string(b[h.target.from:h.target.to])
-	x := &exchange{fastAnswer: fastAnswer{fastContext: fastContext{conn: c}, length: -1, closes: h.close}}
+	x := exchanges.Get().(*exchange)
 	if !parseTarget(&x.url, target) {
 		return nil
 	}
-	if host := b[h.host.from:h.host.to]; string(host) != c.host {
-		c.host = string(host)
+	text := h.text
+	if text == "" {
+		if text = string(b[h.line:h.end]); len(text) <= longestText {
+			h.text = text
+		}
+	}
+	if host := text[h.host.from:h.host.to]; host != c.host {
+		c.host = strings.Clone(host)
 	}
 	if h.agent >= 0 {
-		if agent := b[h.fields[h.agent].value.from:h.fields[h.agent].value.to]; string(agent) != c.agent {
-			c.agent = string(agent)
+		if agent := text[h.fields[h.agent].value.from:h.fields[h.agent].value.to]; agent != c.agent {
+			c.agent = strings.Clone(agent)
 		}
 	}
 	method, usual := methods[string(b[h.method.from:h.method.to])]
 	if !usual {
 		method = string(b[h.method.from:h.method.to])
 	}
-	text := string(b[:h.end])
-	header, values := make(http.Header, h.count+moreFields), x.values[:]
+	if x.fields == nil {
+		x.fields = make(http.Header, h.count+moreFields)
+	}
+	header, values := x.fields, x.values[:]
 	if h.count > len(values) {
 		values = make([]string, h.count)
 	}
@@ -245,30 +278,52 @@ func (c *fastConn) request(h *fastHead) *http.Request {
 	if pragma := header["Pragma"]; len(pragma) > 0 && pragma[0] == "no-cache" && header["Cache-Control"] == nil {
 		header["Cache-Control"] = []string{"no-cache"} // as net/http does
 	}
-	x.began, x.isHead = time.Now(), method == http.MethodHead
-	c.base.Method, c.base.URL, c.base.RequestURI, c.base.Host = method, &x.url, target, c.host
-	c.base.Header, c.base.Close = header, h.close
-	c.base.Body, c.base.ContentLength = http.NoBody, int64(h.length)
+	x.fastAnswer = fastAnswer{fastContext: fastContext{conn: c}, length: -1, closes: h.close,
+		isHead: method == http.MethodHead}
+	if x.r == nil {
+		x.r = new(http.Request).WithContext(&x.fastAnswer)
+	}
+	r := x.r
+	r.Proto, r.ProtoMajor, r.ProtoMinor, r.RemoteAddr, r.TLS = "HTTP/1.1", 1, 1, c.remoteAddr, c.tlsState
+	r.Method, r.URL, r.RequestURI, r.Host = method, &x.url, target, c.host
+	r.Header, r.Close = header, h.close
+	r.Body, r.ContentLength = http.NoBody, int64(h.length)
 	if h.length > 0 {
 		x.body.rest = bytes.Clone(b[h.end : h.end+h.length])
-		c.base.Body = &x.body
+		r.Body = &x.body
 	}
-	r := c.base.WithContext(&x.fastAnswer)
-	c.base.URL, c.base.Header, c.base.Body = nil, nil, nil
 	c.from += h.end + h.length
-	return r
+	return x
 }
 
 // moreFields is how many fields a proxy may add to those of a request without a larger map.
 const moreFields = 6
 
 // An exchange is what a request needs, and its answer. Each request has its own: what a handler keeps of it by mistake
-// shows nothing of another request.
+// shows nothing of another request. Only after Reuse it is used again, but never its texts.
 type exchange struct {
 	fastAnswer
+	r      *http.Request
+	fields http.Header // of the request
 	url    url.URL
 	body   shortBody
 	values [12]string // of fields that come once; longer requests have memory of their own
+
+	empty *http.Request // r without anything but its context; nil: not used again yet
+}
+
+// exchanges holds those that are used again. They are empty.
+var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
+// reuse lets another request use x.
+func (x *exchange) reuse() {
+	if x.empty == nil {
+		x.empty = new(http.Request).WithContext(&x.fastAnswer)
+	}
+	*x.r = *x.empty
+	clear(x.fields)
+	x.fastAnswer, x.url, x.values = fastAnswer{}, url.URL{}, [12]string{}
+	exchanges.Put(x)
 }
 
 // A shortBody is the body of a simple request.

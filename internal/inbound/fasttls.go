@@ -80,11 +80,11 @@ func (c *fastConn) shakeHands() bool {
 			odd.Conn.Close()
 			reason = "client sent an HTTP request to an HTTPS server"
 		}
-		c.logf("http: TLS handshake error from %s: %v", c.base.RemoteAddr, reason)
+		c.logf("http: TLS handshake error from %s: %v", c.remoteAddr, reason)
 		return false
 	}
 	state := c.tls.ConnectionState()
-	c.base.TLS = &state
+	c.tlsState = &state
 	return true
 }
 
