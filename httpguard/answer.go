@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/httpfield"
 	"fairshare/texts"
 )
 
@@ -155,8 +156,9 @@ type refusal struct {
 	failed  bool // nothing could be counted: there is no rule and no reference
 	queued  bool // only requests in progress keep the request out
 	status  int
-	wait    int64 // seconds until a new request may pass; 0 when it never does
-	until   time.Time
+	wait    int64                     // seconds until a new request may pass; 0 when it never does
+	until   time.Time                 // by Options.Now
+	wall    func(time.Time) time.Time // Options.Wall, which is asked only if an answer shows until
 	id      string
 	client  netip.Addr
 	robots  *fairshare.Robots // that the rule looked at; nil otherwise
@@ -181,10 +183,7 @@ func (g *generation) refuse(w http.ResponseWriter, r *http.Request, vis *visit, 
 	if v.Action == fairshare.Refuse && f.wait == 0 {
 		f.wait = seconds(v.Wait)
 	}
-	f.until = vis.req.Time.Add(time.Duration(f.wait) * time.Second)
-	if g.Wall != nil {
-		f.until = g.Wall(f.until)
-	}
+	f.until, f.wall = vis.req.Time.Add(time.Duration(f.wait)*time.Second), g.Wall
 
 	var page *robotsCopy
 	isRobots := vis.req.Path == robotsPath
@@ -217,7 +216,7 @@ func (g *generation) refuse(w http.ResponseWriter, r *http.Request, vis *visit, 
 	answer := f.compose(vis, r, limits, retryAfter, page)
 	var own *ownAnswer
 	if g.Answer == nil || isRobots {
-		answer.send(w)
+		answer.send(w, vis)
 	} else {
 		vis.fillReport(r, v, &f, retryAfter)
 		own = answer.sendFields(w)
@@ -245,8 +244,18 @@ func (vis *visit) fillReport(r *http.Request, v *fairshare.Verdict, f *refusal, 
 type reply struct {
 	status int
 	fields []field
+	text   []byte               // the values of lastFields, one after another
+	ends   [len(lastFields)]int // of these values; an empty one means no field
 	body   []byte
+
+	counted  bool // net/http does not count the body by itself
+	replaces bool // a field may replace an earlier one
 }
+
+// lastFields are the fields whose values differ from answer to answer.
+var lastFields = [...]string{"Retry-After", rateLimitField, "Location", contentLength}
+
+const contentLength = "Content-Length"
 
 // A field is a header of a reply.
 type field struct {
@@ -256,8 +265,7 @@ type field struct {
 
 // compose makes the reply of a refusal. page is the copy of /robots.txt to send
 // instead, or nil. The reply is valid until vis is used again. Refusing must be
-// cheap: the values of fields that never change are made once, and all others are
-// parts of one text.
+// cheap: the values of fields that never change are made once.
 func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict, retryAfter int64,
 	page *robotsCopy) reply {
 	b := vis.buf[:0]
@@ -310,53 +318,83 @@ func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict
 	rateLimit := len(b)
 	b = f.appendLocation(b, f.location)
 	location := len(b)
-	// net/http counts short bodies by itself, but not for HEAD.
-	head := r.Method == http.MethodHead
-	if head || body > 2<<10 || f.fixed.Empty && !bodyless {
+	if !bodyless {
 		b = strconv.AppendInt(b, int64(body), 10)
 	}
 	vis.buf = b
-
-	text, from := string(b[body:]), 0
-	values := make([]string, 0, 4)
-	for _, part := range [...]struct {
-		name string
-		end  int
-	}{{"Retry-After", retry}, {rateLimitField, rateLimit}, {"Location", location}, {"Content-Length", len(b)}} {
-		if end := part.end - body; end > from {
-			n := len(values)
-			values = append(values, text[from:end])
-			fields = append(fields, field{part.name, values[n : n+1 : n+1]})
-			from = end
-		}
-	}
+	head := r.Method == http.MethodHead
+	a := reply{status: f.status, fields: fields, body: b[:body], text: b[body:],
+		ends:    [...]int{retry - body, rateLimit - body, location - body, len(b) - body},
+		counted: head || body > 2<<10 || f.fixed.Empty, replaces: len(f.headers) > 0}
 	if head && vis.auth == nil { // another server sends no body by itself
-		body = 0
+		a.body = nil
 	}
-	return reply{status: f.status, fields: fields, body: b[:body]}
+	return a
 }
 
-// send sends the reply by net/http.
-func (a reply) send(w http.ResponseWriter) {
-	header := w.Header()
-	for i := range a.fields {
-		header[a.fields[i].name] = a.fields[i].values
+// An answerWriter is a ResponseWriter that takes a whole answer at less cost. fields are the lines of its head, with
+// the length of the body. It returns false, and has done nothing, if it does not take this one.
+type answerWriter interface {
+	WriteAnswer(status int, fields, body []byte) bool
+}
+
+// send sends the reply.
+func (a *reply) send(w http.ResponseWriter, vis *visit) {
+	if whole, ok := w.(answerWriter); ok && !a.replaces {
+		vis.lines = a.appendFields(vis.lines[:0])
+		if whole.WriteAnswer(a.status, vis.lines, a.body) {
+			return
+		}
 	}
+	a.setFields(w.Header(), true)
 	w.WriteHeader(a.status)
 	if len(a.body) > 0 {
 		w.Write(a.body)
 	}
 }
 
-// sendFields sets the fields of the reply that do not describe its body. It
-// returns a writer for the rest.
-func (a reply) sendFields(w http.ResponseWriter) *ownAnswer {
-	header := w.Header()
+// appendFields appends the fields as lines.
+func (a *reply) appendFields(b []byte) []byte {
 	for i := range a.fields {
-		if name := a.fields[i].name; name != "Content-Type" && name != "Content-Length" && name != "Content-Language" {
+		for _, value := range a.fields[i].values {
+			b = httpfield.Append(b, a.fields[i].name, value)
+		}
+	}
+	from := 0
+	for i, end := range a.ends {
+		if end > from {
+			b = httpfield.Append(b, lastFields[i], a.text[from:end])
+			from = end
+		}
+	}
+	return b
+}
+
+// setFields sets the fields in a header. isOwn says that the body is that of the reply; otherwise the fields that
+// describe it are omitted.
+func (a *reply) setFields(header http.Header, isOwn bool) {
+	for i := range a.fields {
+		if name := a.fields[i].name; isOwn ||
+			name != "Content-Type" && name != contentLength && name != "Content-Language" {
 			header[name] = a.fields[i].values
 		}
 	}
+	text, from := string(a.text), 0
+	values := make([]string, 0, len(lastFields))
+	for i, end := range a.ends {
+		if end > from && (lastFields[i] != contentLength || isOwn && a.counted) {
+			values = append(values, text[from:end])
+			n := len(values)
+			header[lastFields[i]] = values[n-1 : n : n]
+		}
+		from = end
+	}
+}
+
+// sendFields sets the fields of the reply that do not describe its body. It
+// returns a writer for the rest.
+func (a *reply) sendFields(w http.ResponseWriter) *ownAnswer {
+	a.setFields(w.Header(), false)
 	return &ownAnswer{ResponseWriter: w, status: a.status}
 }
 

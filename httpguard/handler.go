@@ -141,6 +141,7 @@ type visit struct {
 	arrived time.Time // req.Time is later if the request waited
 	fields  [8]field
 	buf     []byte
+	lines   []byte
 	cookie  string // of the visitor, as sent; "" if there was none
 	signs   browser.Sighting
 	login   *logins.Attempt // nil for most requests
@@ -197,6 +198,9 @@ func (g *generation) judge(w http.ResponseWriter, r *http.Request, form fairshar
 	case fairshare.Refuse, fairshare.Block:
 		g.refuse(w, r, vis, &v)
 		g.release(vis)
+		if reused, ok := w.(interface{ Reuse() }); ok && g.Reuse {
+			reused.Reuse()
+		}
 	default:
 		open := err != nil && (g.FailOpen || g.guard.Policy().DryRun)
 		if g.Unjudged != nil {

@@ -102,6 +102,9 @@ func (f *refusal) value(name string) string {
 		return strconv.FormatInt(f.wait, 10)
 	case "until":
 		until := f.until
+		if f.wall != nil {
+			until = f.wall(until)
+		}
 		if until.Nanosecond() > 0 {
 			until = until.Add(time.Second)
 		}

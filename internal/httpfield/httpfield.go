@@ -3,6 +3,7 @@
 package httpfield
 
 import (
+	"bytes"
 	"net/textproto"
 	"strings"
 )
@@ -52,6 +53,31 @@ func IsCanonical(name string) bool {
 	}
 	return true
 }
+
+// Append appends a field as a line. As in net/http, spaces around the value are removed, a line end within it becomes
+// spaces, and a field with an invalid name is omitted.
+func Append[T string | []byte](b []byte, name string, value T) []byte {
+	if !IsToken(name) {
+		return b
+	}
+	for len(value) > 0 && isSpace(value[0]) {
+		value = value[1:]
+	}
+	for len(value) > 0 && isSpace(value[len(value)-1]) {
+		value = value[:len(value)-1]
+	}
+	b = append(append(b, name...), ": "...)
+	from := len(b)
+	b = append(b, value...)
+	for _, end := range [...]byte{'\n', '\r'} {
+		for i := bytes.IndexByte(b[from:], end); i >= 0; i = bytes.IndexByte(b[from:], end) {
+			b[from+i] = ' '
+		}
+	}
+	return append(b, "\r\n"...)
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
 
 // HasToken reports whether a list of tokens has one of them, in any case.
 func HasToken(list, token string) bool {

@@ -418,23 +418,12 @@ func appendStatus(b []byte, status int) []byte {
 	return append(b, "\r\n"...)
 }
 
-// appendField appends a field. As in net/http, a line end within a value becomes spaces, and a field with an
-// invalid name is omitted.
 func appendField(b []byte, name string, values []string) []byte {
-	if !httpfield.IsToken(name) {
-		return b
-	}
 	for _, v := range values {
-		if strings.IndexByte(v, '\n') >= 0 || strings.IndexByte(v, '\r') >= 0 {
-			v = lineEnds.Replace(v)
-		}
-		b = append(append(b, name...), ": "...)
-		b = append(append(b, textproto.TrimString(v)...), "\r\n"...)
+		b = httpfield.Append(b, name, v)
 	}
 	return b
 }
-
-var lineEnds = strings.NewReplacer("\n", " ", "\r", " ")
 
 // A date is the field Date of one second.
 type date struct {

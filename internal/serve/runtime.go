@@ -207,6 +207,7 @@ func (s *server) guardOptions(rt *runtime) httpguard.Options {
 		Meter:             rt.meter.asMeter(),
 		HandlerReportsCPU: metric(&rt.File.UpstreamCPU) != "",
 		Refused:           s.writeRefusal,
+		Reuse:             true,
 	}
 	if logs := rt.File.AccessLog != nil; logs || rt.File.OpenTelemetry != nil {
 		base.Answered = func(a *httpguard.Access) {
