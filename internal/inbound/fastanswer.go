@@ -124,9 +124,9 @@ func (a *fastAnswer) setStatus(status int) {
 const longestFrame = 256
 
 // WriteAnswer writes a whole answer, as Header, WriteHeader and Write would, but at less cost. fields are the lines of
-// its head, with the length of the body, without Date and Connection. If the request is HEAD, or the status allows no
-// body, that is not sent. WriteAnswer does nothing and returns false if the answer has begun, fields are set already, or
-// it is too long.
+// its head, with the length of the body, without Date and Connection. A body is not sent if the request is HEAD or the
+// status allows none. WriteAnswer does nothing and returns false if the answer has begun, has fields already, or is
+// too long.
 func (a *fastAnswer) WriteAnswer(status int, fields, body []byte) bool {
 	if a.status != 0 || a.finished || len(a.header) > 0 || status < 200 || status > 999 ||
 		len(fields)+len(body) > headRoom-longestFrame {

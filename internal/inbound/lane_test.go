@@ -13,9 +13,11 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -111,6 +113,12 @@ var requests = []string{
 	"GET /1 HTTP/1.1\nHost: a\n\nGET /2 HTTP/1.1\nHost: b\nUser-Agent: x\n\nGET /3 HTTP/1.1\nHost: b\nUser-Agent: x\n\n",
 	"GET /1 HTTP/1.1\nHost: a\n\nGET /2 HTTP/1.1\nHost: a\nExpect: x\n\nGET /3 HTTP/1.1\nHost: a\n\n",
 	"GET /1 HTTP/1.1\nHost: a\n\nnonsense\n\n",
+	"GET /1 HTTP/1.1\nhost: a\nX: y\nx: z\n\nHEAD /longer HTTP/1.1\nhost: a\nX: y\nx: z\n\n" +
+		"GET / HTTP/1.1\nhost: a\nX: y\nx: w\n\n",
+	"GET /1 HTTP/1.1\nHost: a\n\nGET /2 HTTP/1.1\nHost: a\nX: y\n\nGET /3 HTTP/1.1\nHost: a\n\n",
+	"GET /1 HTTP/1.1\nHost: a\n\nGET /2 HTTP/1.0\nHost: a\n\nGET /3 HTTP/1.1\nHost: a\n\n",
+	"POST /1 HTTP/1.1\nHost: a\nContent-Length: 2\n\nhiPOST /2 HTTP/1.1\nHost: a\nContent-Length: 2\n\nho" +
+		"POST /3 HTTP/1.1\nHost: a\nContent-Length: 2\n\nh",
 	"GET /1 HTTP/1.1\nHost: a\n\nGET /2 HTTP/1.1\nHost: a",
 	"GET / HTTP/1.1\nHost: a\nX: " + strings.Repeat("x", 3000) + "\n\n",
 	"GET / HTTP/1.1\nHost: a\nX: " + strings.Repeat("x", 9000) + "\n\n",
@@ -353,9 +361,124 @@ func FuzzLanes(f *testing.F) {
 	})
 }
 
+// answerWhole writes an answer at once in the lane, and in the ordinary way elsewhere.
+func answerWhole(w http.ResponseWriter, status int, fields, body string) {
+	if a, ok := w.(*fastAnswer); ok {
+		lines := ""
+		if status != http.StatusNoContent {
+			lines = fmt.Sprintf("Content-Length: %d\r\n", len(body))
+		}
+		if a.WriteAnswer(status, []byte(fields+lines), []byte(body)) {
+			a.Reuse()
+			return
+		}
+	}
+	for line := range strings.Lines(fields) {
+		name, value, _ := strings.Cut(line, ": ")
+		w.Header().Set(name, strings.TrimSpace(value))
+	}
+	if status != http.StatusNoContent {
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	w.WriteHeader(status)
+	io.WriteString(w, body)
+}
+
+// A request that uses the memory of earlier ones shows nothing of them, and the texts of those stay.
+func TestLaneUsesMemoryAgain(t *testing.T) {
+	var mu sync.Mutex
+	var kept, copies []string
+	var first *http.Request
+	used := 0
+	p := newLanePair(t, func(w http.ResponseWriter, r *http.Request) {
+		if _, fast := w.(*fastAnswer); fast {
+			mu.Lock()
+			if first == nil {
+				first = r
+			} else if first == r {
+				used++
+			}
+			for _, text := range append([]string{r.Method, r.Host, r.RequestURI, r.URL.Path}, r.Header["X"]...) {
+				kept, copies = append(kept, text), append(copies, strings.Clone(text))
+			}
+			mu.Unlock()
+			r.Header["X-Of-Another"], r.Form, r.Pattern = []string{"a"}, url.Values{"a": {"b"}}, "/"
+			r.SetPathValue("a", "b")
+		}
+		answerWhole(w, 429, "Content-Type: text/plain\r\n", r.Method+" "+r.RequestURI)
+	})
+	for range 3 {
+		for _, text := range requests {
+			p.compare(rawRequest(text), 1<<20)
+		}
+	}
+	if !slices.Equal(kept, copies) {
+		t.Error("texts that were kept have changed")
+	}
+	if used == 0 {
+		t.Error("no memory was used again")
+	}
+}
+
+// Without Reuse, and if something waits for the end of the context, the memory of a request is left alone.
+func TestLaneLeavesMemoryAlone(t *testing.T) {
+	var mu sync.Mutex
+	var kept []*http.Request
+	var paths []string
+	p := newLanePair(t, func(w http.ResponseWriter, r *http.Request) {
+		if a, fast := w.(*fastAnswer); fast {
+			mu.Lock()
+			kept, paths = append(kept, r), append(paths, r.RequestURI)
+			mu.Unlock()
+			switch r.URL.Path {
+			case "/waited":
+				context.AfterFunc(r.Context(), func() {})
+				a.Reuse()
+			case "/done":
+				r.Context().Done()
+				a.Reuse()
+			case "/body":
+				a.Reuse()
+			}
+		}
+		echo(w, r)
+	})
+	for i := range 20 {
+		for _, one := range []string{"GET /plain?%d HTTP/1.1\nHost: a\n\n", "GET /waited?%d HTTP/1.1\nHost: a\n\n",
+			"GET /done?%d HTTP/1.1\nHost: a\n\n", "POST /body?%d HTTP/1.1\nHost: a\nContent-Length: 2\n\nhi"} {
+			p.compare(rawRequest(fmt.Sprintf(one, i)), 1<<20)
+		}
+	}
+	for i, r := range kept {
+		if r.RequestURI != paths[i] || r.URL.Path == "" || r.Header == nil {
+			t.Errorf("request %d was %s and is %s", i, paths[i], r.RequestURI)
+		}
+	}
+}
+
 // answers of handlers, in the ways in which they can be written.
 var laneAnswers = map[string]http.HandlerFunc{
-	"nothing":   func(w http.ResponseWriter, r *http.Request) {},
+	"nothing": func(w http.ResponseWriter, r *http.Request) {},
+	"whole": func(w http.ResponseWriter, r *http.Request) {
+		answerWhole(w, 429, "Content-Type: text/x\r\nRetry-After: 7\r\n", "hello")
+	},
+	"whole without a body": func(w http.ResponseWriter, r *http.Request) { answerWhole(w, 303, "Location: /\r\n", "") },
+	"whole 204":            func(w http.ResponseWriter, r *http.Request) { answerWhole(w, 204, "X-A: b\r\n", "") },
+	"whole after fields": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Set-Cookie", "a=b")
+		answerWhole(w, 429, "Content-Type: text/x\r\n", "hello")
+	},
+	"whole, long": func(w http.ResponseWriter, r *http.Request) {
+		answerWhole(w, 429, "Content-Type: text/x\r\n", strings.Repeat("x", 20_000))
+	},
+	"more than whole": func(w http.ResponseWriter, r *http.Request) {
+		answerWhole(w, 429, "Content-Type: text/x\r\n", "hello")
+		if _, err := io.WriteString(w, "!"); !errors.Is(err, http.ErrContentLength) {
+			panic(err)
+		}
+		w.WriteHeader(500)
+		w.(http.Flusher).Flush()
+	},
 	"status":    func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(404) },
 	"204":       func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) },
 	"unknown":   func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(599) },
