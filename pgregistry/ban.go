@@ -15,7 +15,7 @@ import (
 
 const banColumns = "client, kind, rule, number, began, until, since, dry"
 
-func scanBan(rows pgx.Rows, more ...any) (b fairshare.BanRecord, k key.Key, err error) {
+func (r *Registry) scanBan(rows pgx.Rows, more ...any) (b fairshare.BanRecord, k key.Key, err error) {
 	var number, began, until, since int64
 	var kind int16
 	all := append([]any{&k, &kind, &b.Rule, &number, &began, &until, &since, &b.DryRun}, more...)
@@ -26,7 +26,7 @@ func scanBan(rows pgx.Rows, more ...any) (b fairshare.BanRecord, k key.Key, err 
 		err = decodeAll(&b.Rule)
 	}
 	b.Kind, b.Number = fairshare.KeyKind(kind), int(number)
-	b.Began, b.Until, b.Since = key.Time(began), key.Time(until), key.Time(since)
+	b.Began, b.Until, b.Since = r.fromDatabase(began), r.fromDatabase(until), r.fromDatabase(since)
 	return b, k, err
 }
 
@@ -39,7 +39,7 @@ const bansPage = 5000
 func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[fairshare.BanRecord, error] {
 	after := int64(math.MinInt64)
 	if !all {
-		after = key.Nanoseconds(now)
+		after = r.toDatabase(now)
 	}
 	return func(yield func(fairshare.BanRecord, error) bool) {
 		client, kind, rule := key.Key{}, int16(0), ""
@@ -50,7 +50,7 @@ func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[
 				return r.rows(ctx, from, "SELECT "+banColumns+" FROM {}bans WHERE (client, kind, rule) > ($1, $2, $3) "+
 					"AND until > $4 ORDER BY client, kind, rule LIMIT $5",
 					[]any{client, kind, encode(rule), after, bansPage}, func(rows pgx.Rows) error {
-						b, k, err := scanBan(rows)
+						b, k, err := r.scanBan(rows)
 						last, page = k, append(page, b)
 						return err
 					})
@@ -114,9 +114,9 @@ func (t *tx) unban(first, last key.Key, at time.Time) (removed []fairshare.BanRe
 	var keys []key.Key
 	var c columns
 	err = t.query("SELECT "+banColumns+" FROM {}bans WHERE client BETWEEN $1 AND $2 AND began <= $3 "+
-		"ORDER BY client, kind, rule LIMIT $4", []any{first, last, key.Nanoseconds(at), key.StepRows},
+		"ORDER BY client, kind, rule LIMIT $4", []any{first, last, t.toDatabase(at), key.StepRows},
 		func(rows pgx.Rows) error {
-			b, k, err := scanBan(rows)
+			b, k, err := t.scanBan(rows)
 			removed, keys = append(removed, b), append(keys, k)
 			c.add([]byte(k), int16(b.Kind), encode(b.Rule))
 			return err
@@ -142,6 +142,6 @@ func (t *tx) dropBans(keys []key.Key, c *columns) error {
 // lockChanges: so numbers are in the order of commits.
 func (t *tx) addChange(k key.Key, at time.Time, forget bool) (err error) {
 	t.lifted, err = t.integer(t.ctx, t.Conn, "INSERT INTO {}changes (id, client, at, forget) "+
-		"SELECT lifted + 1, $1, $2, $3 FROM {}state WHERE id = 1 RETURNING id", k, key.Nanoseconds(at), forget)
+		"SELECT lifted + 1, $1, $2, $3 FROM {}state WHERE id = 1 RETURNING id", k, t.toDatabase(at), forget)
 	return err
 }

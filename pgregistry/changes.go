@@ -65,7 +65,7 @@ func (r *Registry) bansSince(ctx context.Context, from querier, after, upTo int6
 		err = r.rows(ctx, from, "SELECT "+banColumns+", change FROM {}bans WHERE change > $1 AND change <= $2 "+
 			"ORDER BY change, client, kind, rule LIMIT $3", []any{after, upTo, limit}, func(rows pgx.Rows) error {
 			var change int64
-			b, _, err := scanBan(rows, &change)
+			b, _, err := r.scanBan(rows, &change)
 			if change != previous {
 				previous, start = change, len(bans)
 			}
@@ -89,7 +89,7 @@ func (r *Registry) bansSince(ctx context.Context, from querier, after, upTo int6
 // of time.
 func (r *Registry) Lifted(ctx context.Context, since time.Time) (clients []registry.LiftedClient, err error) {
 	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
-		clients, err = r.lifted(ctx, from, "at >= $1", key.Nanoseconds(since))
+		clients, err = r.lifted(ctx, from, "at >= $1", r.toDatabase(since))
 		return err
 	})
 	if err != nil {
@@ -109,7 +109,7 @@ func (r *Registry) lifted(ctx context.Context, from querier, where string, args 
 				return err
 			}
 			id, err := key.Client(k)
-			c.Client, c.At = id, key.Time(at)
+			c.Client, c.At = id, r.fromDatabase(at)
 			clients = append(clients, c)
 			return err
 		})

@@ -43,7 +43,7 @@ func (r *Registry) eachClient(ctx context.Context, from querier, where string, a
 			return err
 		}
 		c.BotState, s.CPU, s.Time = fairshare.BotState(state), time.Duration(cpu), time.Duration(took)
-		c.FirstSeen, c.LastSeen = key.Time(first), key.Time(last)
+		c.FirstSeen, c.LastSeen = r.fromDatabase(first), r.fromDatabase(last)
 		if err = decodeAll(&c.Bot, &c.UserAgent, &c.Fleet); err != nil {
 			return err
 		}
@@ -214,7 +214,7 @@ func (r *Registry) Client(ctx context.Context, id fairshare.ClientID) (*registry
 			r.eachClient(ctx, reads, "client = $1", []any{k}, func(c clientRow) { rows = append(rows, c) }),
 			r.readWider(ctx, reads, k, f),
 			r.rows(ctx, reads, "SELECT "+banColumns+" FROM {}bans WHERE client BETWEEN $1 AND $2 "+
-				"ORDER BY client, kind, rule LIMIT $3", []any{first, last, key.MostFound}, addBan(f)),
+				"ORDER BY client, kind, rule LIMIT $3", []any{first, last, key.MostFound}, r.addBan(f)),
 			r.storiesWithin(ctx, reads, k, key.MostFound, &f.Stories),
 			r.rows(ctx, reads, "SELECT count(*) FROM (SELECT 1 FROM {}clients WHERE client BETWEEN $1 AND $2 "+
 				"AND client <> $3 LIMIT $4) AS inside", []any{first, last, k, key.MostInside},
@@ -241,9 +241,9 @@ func (r *Registry) Client(ctx context.Context, id fairshare.ClientID) (*registry
 }
 
 // addBan returns a function that adds a row to the bans of f, at most key.MostFound in all.
-func addBan(f *registry.Found) func(pgx.Rows) error {
+func (r *Registry) addBan(f *registry.Found) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		b, _, err := scanBan(rows)
+		b, _, err := r.scanBan(rows)
 		if len(f.Bans) < key.MostFound {
 			f.Bans = append(f.Bans, b)
 		}
@@ -264,7 +264,7 @@ func (r *Registry) readWider(ctx context.Context, reads *batch, k key.Key, f *re
 			f.Within = append(f.Within, o)
 		}),
 		r.labelsOf(ctx, reads, in+", name", args, func(_ key.Key, l registry.Label) { f.Labels = append(f.Labels, l) }),
-		r.rows(ctx, reads, "SELECT "+banColumns+" FROM {}bans WHERE "+in+", kind, rule", args, addBan(f)))
+		r.rows(ctx, reads, "SELECT "+banColumns+" FROM {}bans WHERE "+in+", kind, rule", args, r.addBan(f)))
 }
 
 // Provisional returns the recorded provisional clients within a prefix, at most limit:
@@ -355,7 +355,7 @@ func (r *Registry) FirstSeenSince(ctx context.Context, after int64,
 			c.client, err = key.Client(k)
 		}
 		return c, err
-	}, func(c *row) bool { return seen(c.client, key.Time(c.first)) })
+	}, func(c *row) bool { return seen(c.client, r.fromDatabase(c.first)) })
 }
 
 // Sums calls seen for each client that has sent a request, as FirstSeen does.
@@ -374,7 +374,7 @@ func (r *Registry) Sums(ctx context.Context, seen func(*registry.ClientSum) bool
 			if err == nil {
 				err = decodeAll(&c.Fleet, &c.Bot)
 			}
-			c.State, c.Last = fairshare.BotState(state), time.Unix(0, last)
+			c.State, c.Last = fairshare.BotState(state), r.fromDatabase(last)
 			s.CPU, s.Time = time.Duration(cpu), time.Duration(took)
 			return c, err
 		}, seen)

@@ -26,7 +26,7 @@ func (r *Registry) SetOverride(ctx context.Context, override registry.OverrideRe
 		_, err := t.exec("INSERT INTO {}overrides (client, action, since, until, reason) VALUES ($1, $2, $3, $4, $5) "+
 			"ON CONFLICT (client) DO UPDATE SET action = excluded.action, since = excluded.since, "+
 			"until = excluded.until, reason = excluded.reason",
-			k, int16(override.Action), key.Nanoseconds(override.Since), key.Nanoseconds(override.Until),
+			k, int16(override.Action), t.toDatabase(override.Since), t.toDatabase(override.Until),
 			encode(override.Reason))
 		if err != nil {
 			return err
@@ -176,7 +176,7 @@ func (r *Registry) overridesOf(ctx context.Context, from querier, where string, 
 			if err != nil {
 				return err
 			}
-			o.Since, o.Until = key.Time(since), key.Time(until)
+			o.Since, o.Until = r.fromDatabase(since), r.fromDatabase(until)
 			each(k, o)
 			return nil
 		})

@@ -32,8 +32,8 @@ func (r *Registry) Prune(ctx context.Context, now time.Time, rows int) (more boo
 		return false, fmt.Errorf("pruning %d rows is %w", rows, registry.ErrArgument)
 	}
 	p := pruning{
-		now: key.Nanoseconds(now), old: key.Nanoseconds(now.Add(-r.o.Age)),
-		week: key.Nanoseconds(now.Add(-key.OverridesStay)), day: key.Nanoseconds(now.Add(-registry.ChangesStay)),
+		now: r.toDatabase(now), old: r.toDatabase(now.Add(-r.o.Age)),
+		week: r.toDatabase(now.Add(-key.OverridesStay)), day: r.toDatabase(now.Add(-registry.ChangesStay)),
 		tenth: max(int64(r.o.Stories)/10, 1),
 	}
 	todo := false

@@ -67,6 +67,11 @@ type Options struct {
 	MustExist bool // never creates
 	Listen    bool // [Registry.Woken] reports changes at once
 
+	// Now is the caller's clock: all times of calls and results are its times. They are
+	// stored by the clock of the database, so that servers whose clocks differ agree on
+	// when a ban ends. It may be set at any time. nil means time.Now.
+	Now func() time.Time
+
 	Log func(string) // gets messages about migrations and problems; may be nil
 }
 
@@ -87,6 +92,7 @@ type Registry struct {
 	lock    int32 // the first part of advisory locks
 	slot    int   // of counts
 	sqls    sync.Map
+	clock   clock
 
 	liftsMu  sync.Mutex
 	lifts    key.Lifts
@@ -216,7 +222,10 @@ func open(ctx context.Context, url string, o Options, migrations []string) (*Reg
 	if o.Schema == "" {
 		o.Schema = DefaultSchema
 	}
-	r := &Registry{o: o, version: len(migrations), slot: rand.IntN(slots), changed: make(chan struct{}, 1),
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	r := &Registry{o: o, clock: clock{now: o.Now}, version: len(migrations), slot: rand.IntN(slots), changed: make(chan struct{}, 1),
 		woken: make(chan struct{}, 1)}
 	c, where, err := config(url, &r.o)
 	if err != nil {
@@ -256,7 +265,11 @@ func open(ctx context.Context, url string, o Options, migrations []string) (*Reg
 		return nil, err
 	}
 	r.closing, r.close = context.WithCancel(context.Background())
-	if err := r.prepare(ctx, migrations); err != nil {
+	err = r.prepare(ctx, migrations)
+	if err == nil {
+		err = r.reading(ctx, r.compareClocks)
+	}
+	if err != nil {
 		err = r.fault(ctx, err)
 		r.pool.Close()
 		return nil, err
@@ -400,7 +413,7 @@ func (r *Registry) reading(ctx context.Context, do func(ctx context.Context, fro
 	var err error
 	for range 2 { // a connection may have been cut by a restart of the server
 		var conn *pgxpool.Conn
-		if conn, err = r.pool.Acquire(inner); err != nil {
+		if conn, err = r.acquire(inner); err != nil {
 			break
 		}
 		err = do(inner, conn)

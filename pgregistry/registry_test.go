@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,25 +42,29 @@ func opened(t testing.TB, url string, o Options) *Registry {
 
 // in opens registries in schemas of a server.
 func in(s *pgtest.Server) registrytest.Opener {
-	known := map[string]string{}
 	return func(t testing.TB, name string, b registry.Bounds) registry.Registry {
 		t.Helper()
-		schema := fmt.Sprint("r", schemas.Add(1))
-		if name != "" {
-			name = t.Name() + " " + name
-			if known[name] == "" {
-				known[name] = schema
-			}
-			schema = known[name]
-		}
-		r := opened(t, s.URL("postgres"), Options{Schema: schema, Bounds: b})
-		t.Cleanup(func() { // before it is closed
-			if r.closing.Err() == nil {
-				sound(t, r)
-			}
-		})
-		return r
+		return openedIn(t, s, name, Options{Bounds: b})
 	}
+}
+
+var known sync.Map // test and name → schema
+
+// openedIn opens a registry in a schema of its own or, in one test, in that of its name.
+func openedIn(t testing.TB, s *pgtest.Server, name string, o Options) registry.Registry {
+	t.Helper()
+	o.Schema = fmt.Sprint("r", schemas.Add(1))
+	if name != "" {
+		of, _ := known.LoadOrStore(t.Name()+" "+name, o.Schema)
+		o.Schema = of.(string)
+	}
+	r := opened(t, s.URL("postgres"), o)
+	t.Cleanup(func() { // before it is closed
+		if r.closing.Err() == nil {
+			sound(t, r)
+		}
+	})
+	return r
 }
 
 // sound checks that all counts are right.

@@ -3,6 +3,7 @@ package pgregistry
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"fairshare/registry"
@@ -25,30 +26,40 @@ func (r *Registry) SetSettings(ctx context.Context, s registry.Settings) error {
 // Holder returns the last one of SetHolder.
 func (r *Registry) Holder(ctx context.Context) (h registry.Holder, err error) {
 	err = r.setting(ctx, "holder", &h)
+	h.At = shifted(h.At, r.ClockAhead())
 	return h, err
 }
 
 // SetHolder writes which client, network, owner or fleet holds most of a busy upstream,
 // for operators' commands.
 func (r *Registry) SetHolder(ctx context.Context, h registry.Holder) error {
+	h.At = shifted(h.At, -r.ClockAhead())
 	return r.set(ctx, "holder", h)
 }
 
 // Fleets returns the fleets of the last SetFleets.
 func (r *Registry) Fleets(ctx context.Context) (all []registry.FleetRecord, err error) {
 	err = r.setting(ctx, "fleets", &all)
-	return all, err
+	return shiftedFleets(all, r.ClockAhead()), err
 }
 
 // SetFleets records the fleets that a server has found, in place of earlier ones.
 func (r *Registry) SetFleets(ctx context.Context, all []registry.FleetRecord) error {
-	return r.set(ctx, "fleets", all)
+	return r.set(ctx, "fleets", shiftedFleets(all, -r.ClockAhead()))
+}
+
+func shiftedFleets(all []registry.FleetRecord, by time.Duration) []registry.FleetRecord {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Since, all[i].Last = shifted(all[i].Since, by), shifted(all[i].Last, by)
+	}
+	return all
 }
 
 // AttackMode returns the last AttackMode of SetAttackMode, also one that has ended.
 func (r *Registry) AttackMode(ctx context.Context) (mode registry.AttackMode, err error) {
 	err = r.setting(ctx, "attack", &mode)
-	return mode, err
+	return shiftedMode(mode, r.ClockAhead()), err
 }
 
 // SetAttackMode writes what an operator has decided. [Registry.Changes] reports it as a
@@ -56,8 +67,13 @@ func (r *Registry) AttackMode(ctx context.Context) (mode registry.AttackMode, er
 func (r *Registry) SetAttackMode(ctx context.Context, mode registry.AttackMode) error {
 	return r.deciding(ctx, func(t *tx) error {
 		t.overrides = true
-		return t.setSetting("attack", mode)
+		return t.setSetting("attack", shiftedMode(mode, -t.ClockAhead()))
 	})
+}
+
+func shiftedMode(mode registry.AttackMode, by time.Duration) registry.AttackMode {
+	mode.Since, mode.Until = shifted(mode.Since, by), shifted(mode.Until, by)
+	return mode
 }
 
 // setting reads a row of settings into a value, which stays as it is if there is none.
@@ -104,7 +120,7 @@ func (r *Registry) ReferenceKey(ctx context.Context) (secret []byte, err error) 
 	return secret, nil
 }
 
-// Now returns the time of the database.
+// Now returns the time by the clock of the database, and not by that of Options.Now.
 func (r *Registry) Now(ctx context.Context) (now time.Time, err error) {
 	var ns int64
 	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-func scanStory(rows pgx.Rows) (s registry.Story, err error) {
+func (r *Registry) scanStory(rows pgx.Rows) (s registry.Story, err error) {
 	var k key.Key
 	var addr []byte
 	var state, action, ban int16
@@ -31,7 +31,7 @@ func scanStory(rows pgx.Rows) (s registry.Story, err error) {
 	s.Addr, _ = netip.AddrFromSlice(addr)
 	s.BotState, s.Action, s.Ban = fairshare.BotState(state), fairshare.Action(action), fairshare.BanState(ban)
 	s.Window = time.Duration(span)
-	s.First, s.Last, s.Until, s.BanBegan = key.Time(first), key.Time(last), key.Time(until), key.Time(banBegan)
+	s.First, s.Last, s.Until, s.BanBegan = r.fromDatabase(first), r.fromDatabase(last), r.fromDatabase(until), r.fromDatabase(banBegan)
 	s.Client, err = key.Client(k)
 	return s, err
 }
@@ -40,7 +40,7 @@ func scanStory(rows pgx.Rows) (s registry.Story, err error) {
 func (r *Registry) stories(ctx context.Context, from querier, all *[]registry.Story, where string, args ...any) error {
 	*all = nil
 	return r.rows(ctx, from, "SELECT "+storyColumns+" FROM {}stories WHERE "+where, args, func(rows pgx.Rows) error {
-		s, err := scanStory(rows)
+		s, err := r.scanStory(rows)
 		*all = append(*all, s)
 		return err
 	})

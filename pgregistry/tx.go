@@ -85,7 +85,7 @@ func (r *Registry) transaction(ctx context.Context, synced, lifts bool, locks []
 	var err error
 	for try := range tries {
 		var conn *pgxpool.Conn
-		if conn, err = r.pool.Acquire(inner); err != nil {
+		if conn, err = r.acquire(inner); err != nil {
 			break
 		}
 		var version, began bool

@@ -88,14 +88,14 @@ func layers[R any](all []stored[R], name func(*stored[R]) string) (layers [][]st
 }
 
 func (t *tx) write(b *registry.Batch, alone bool) error {
-	t.latest = key.Latest(b.At)
+	t.latest = key.Latest(shifted(b.At, -t.ClockAhead()))
 	var bans []stored[fairshare.BanRecord]
 	var deltas []stored[registry.ClientDelta]
 	var told []stored[registry.Story]
 	t.liftsMu.Lock()
 	for i := range b.Bans {
 		k, err := key.Of(b.Bans[i].Client)
-		if err == nil && !t.lifts.Lifted(k, key.Nanoseconds(b.Bans[i].Began), t.latest) {
+		if err == nil && !t.lifts.Lifted(k, t.toDatabase(b.Bans[i].Began), t.latest) {
 			bans = append(bans, stored[fairshare.BanRecord]{key: k, rec: &b.Bans[i]})
 		}
 	}
@@ -104,7 +104,7 @@ func (t *tx) write(b *registry.Batch, alone bool) error {
 		if err != nil {
 			return nil, 0, false
 		}
-		from, forgotten := t.lifts.Remembered(k, key.Nanoseconds(first), key.Nanoseconds(last), t.latest)
+		from, forgotten := t.lifts.Remembered(k, t.toDatabase(first), t.toDatabase(last), t.latest)
 		return k, from, !forgotten
 	}
 	for i := range b.Clients {
@@ -200,7 +200,7 @@ func (t *tx) writeBans(all []stored[fairshare.BanRecord]) error {
 		for i := range layer {
 			b := layer[i].rec
 			c.add(layer[i].key, int16(b.Kind), encode(b.Rule), int32(min(max(b.Number, 0), math.MaxInt32)),
-				key.Nanoseconds(b.Began), key.Nanoseconds(b.Until), key.Nanoseconds(b.Since), b.DryRun)
+				t.toDatabase(b.Began), t.toDatabase(b.Until), t.toDatabase(b.Since), b.DryRun)
 		}
 		err := t.query(`WITH written AS (INSERT INTO {}bans AS b (client, kind, rule, number, began, until, since, dry, change)
 			SELECT client, kind, rule, number, began, until, since, dry, (SELECT bans + 1 FROM {}state WHERE id = 1)
@@ -260,7 +260,7 @@ func (t *tx) writeClients(all []stored[registry.ClientDelta], total int64) error
 		for i := range layer {
 			d := layer[i].rec
 			s := &d.Spent
-			c.add(layer[i].key, layer[i].from, key.Nanoseconds(d.LastSeen),
+			c.add(layer[i].key, layer[i].from, t.toDatabase(d.LastSeen),
 				key.Bounded(s.Requests), key.Bounded(s.Refused), key.Bounded(s.Blocked), key.Bounded(s.DryRun),
 				key.Bounded(s.CPU), key.Bounded(s.Time), key.Bounded(s.Bytes), key.Bounded(s.Errors),
 				encode(d.Bot), int16(d.BotState), encode(d.UserAgent), encode(d.Fleet))
@@ -335,9 +335,9 @@ func (t *tx) writeStoryLayer(layer []stored[registry.Story]) error {
 			addr = []byte{}
 		}
 		c.add(layer[i].key, encode(s.Rule), encode(s.ID), addr, encode(s.Bot), int16(s.BotState), int16(s.Action),
-			int16(s.Ban), s.DryRun, int32(s.Status), layer[i].from, key.Nanoseconds(s.Last), s.Count,
-			key.Nanoseconds(s.Until), encode(s.By), encode(s.Resource), s.Used, s.Allowed, int64(s.Window),
-			encode(s.Method), encode(s.Host), encode(s.Path), encode(s.UserAgent), key.Nanoseconds(s.BanBegan),
+			int16(s.Ban), s.DryRun, int32(s.Status), layer[i].from, t.toDatabase(s.Last), s.Count,
+			t.toDatabase(s.Until), encode(s.By), encode(s.Resource), s.Used, s.Allowed, int64(s.Window),
+			encode(s.Method), encode(s.Host), encode(s.Path), encode(s.UserAgent), t.toDatabase(s.BanBegan),
 			encode(s.BanMethod), encode(s.BanPath), encode(s.Robots), []byte(key.Network(layer[i].key)))
 	}
 	networks := map[string]int64{}

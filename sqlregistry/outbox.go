@@ -161,6 +161,10 @@ type Remote struct {
 	PasswordFile string // absolute; "" for none
 
 	Version registry.Version // of the remote registry: up to it, all changes are in this one
+
+	// ClockAhead is by how much the clock of this machine was ahead of the remote
+	// registry's when these changes were read: their times are by that clock.
+	ClockAhead time.Duration
 }
 
 // Remote returns the last one of SetRemote.

@@ -82,9 +82,12 @@ type group struct {
 
 // openGroup opens the shared registry, and reads what other servers and operators have decided. If it is away, or
 // reading takes longer than firstSync, that is logged and is not an error.
-func openGroup(ctx context.Context, local *store, remote sqlregistry.Remote, log func(string)) (*group, error) {
-	g := &group{store: local, remote: remote, options: setup.RemoteOptions(remote), log: log,
-		posted: make(chan struct{}, 1), wall: time.Now, restored: func([]fairshare.BanRecord) {}}
+// wall is the clock of this machine.
+func openGroup(ctx context.Context, local *store, remote sqlregistry.Remote, wall func() time.Time, log func(string)) (
+	*group, error) {
+	g := &group{store: local, remote: remote, options: setup.RemoteOptions(remote), log: log, wall: wall,
+		posted: make(chan struct{}, 1), restored: func([]fairshare.BanRecord) {}}
+	g.options.Now = wall
 	g.options.Bounds = registry.Bounds{Clients: local.opts.Clients, Stories: local.opts.Stories, Age: local.opts.Age}
 	g.options.Listen, g.options.Log = true, log
 	connecting, cancel := context.WithTimeout(ctx, connectTime)
@@ -103,7 +106,7 @@ func openGroup(ctx context.Context, local *store, remote sqlregistry.Remote, log
 	if own, err := local.writing(ctx); err == nil { // else openStore has said why
 		was, err := own.Remote(ctx)
 		if err == nil && was.URL == remote.URL && was.Schema == remote.Schema {
-			g.remote.Version = was.Version
+			g.remote.Version, g.remote.ClockAhead = was.Version, was.ClockAhead
 		} else if err == nil {
 			err = g.handIn(ctx, own)
 		}
@@ -128,7 +131,7 @@ func openGroup(ctx context.Context, local *store, remote sqlregistry.Remote, log
 // handIn puts the decisions and bans of a server that joins into the outbox. Without it they would be lost: what the
 // shared registry has replaces them.
 func (g *group) handIn(ctx context.Context, own *sqlregistry.Registry) error {
-	now := time.Now()
+	now := g.wall()
 	overrides, labels, err := own.Overrides(ctx)
 	if err != nil {
 		return err
@@ -258,13 +261,6 @@ func (g *group) Prune(ctx context.Context, now time.Time, rows int) (more bool, 
 		return false, err
 	}
 	err = g.use(func(r *pgregistry.Registry) (err error) {
-		database, err := r.Now(ctx)
-		if err != nil {
-			return err
-		}
-		if now.After(database) { // a server whose clock is ahead must not remove what is still in force
-			now = database
-		}
 		more, err = r.Prune(ctx, now, rows)
 		return err
 	})
@@ -501,7 +497,8 @@ func (g *group) send(ctx context.Context, own *sqlregistry.Registry, shared *pgr
 }
 
 // receive reads what operators and other servers have changed, and stores it in the
-// server's own registry: the server follows that.
+// server's own registry: the server follows that. That registry has the times of this
+// machine's clock. After it was set, all is read again.
 func (g *group) receive(ctx context.Context, own *sqlregistry.Registry, shared *pgregistry.Registry) error {
 	for more := true; more; {
 		since := g.remote.Version
@@ -509,13 +506,15 @@ func (g *group) receive(ctx context.Context, own *sqlregistry.Registry, shared *
 		if err != nil {
 			return err
 		}
-		if c.Version == since {
+		ahead := shared.ClockAhead()
+		wasSet := (ahead - g.remote.ClockAhead).Abs() >= clockStep
+		if c.Version == since && !wasSet {
 			return nil
 		}
 		// Ids have no gaps: if some are missing, they were pruned while this server was away.
-		all := since == (registry.Version{}) || c.Version.Lifted < since.Lifted || c.Version.Bans < since.Bans ||
-			int64(len(c.Lifted)) != c.Version.Lifted-since.Lifted
-		if c.Overrides { // first: a million bans take some seconds
+		all := wasSet || since == (registry.Version{}) || c.Version.Lifted < since.Lifted ||
+			c.Version.Bans < since.Bans || int64(len(c.Lifted)) != c.Version.Lifted-since.Lifted
+		if c.Overrides || wasSet { // first: a million bans take some seconds
 			if err := g.receiveOverrides(ctx, own, shared); err != nil {
 				return err
 			}
@@ -545,6 +544,9 @@ func (g *group) receive(ctx context.Context, own *sqlregistry.Registry, shared *
 			g.restored(c.Bans)
 		}
 		g.remote.Version = c.Version
+		if wasSet {
+			g.remote.ClockAhead = ahead
+		}
 		if err := own.SetRemote(ctx, g.remote); err != nil {
 			return err
 		}
@@ -581,7 +583,8 @@ func describe(all []sqlregistry.Pending) string {
 func (g *group) followSeen(ctx context.Context) {
 	reported := ""
 	for {
-		err := errors.Join(g.readSeen(ctx), g.shareNames(ctx), g.compareClocks(ctx))
+		g.compareClocks()
+		err := errors.Join(g.readSeen(ctx), g.shareNames(ctx))
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -622,52 +625,34 @@ func (g *group) shareNames(ctx context.Context) error {
 	return err
 }
 
+// clockStep is by how much the clock of this machine has to change, against that of the
+// database, until all that this server has read is read again.
+const clockStep = 5 * time.Second
+
 // compareClocks logs when the clock of this machine is wrong by that of the database, and when it is right again.
-// Bans contain times of the machine that made them.
-func (g *group) compareClocks(ctx context.Context) error {
+func (g *group) compareClocks() {
 	r := g.connection()
 	if r == nil {
-		return nil
+		return
 	}
-	began := time.Now()
-	database, err := r.Now(ctx)
-	if err != nil {
-		return err
+	if ahead := r.ClockAhead(); (ahead != 0) != g.clockWrong {
+		g.clockWrong = ahead != 0
+		g.log(clockLine(ahead))
 	}
-	trip := time.Since(began)
-	ahead := g.wall().Add(-trip / 2).Sub(database)
-	if wrong := clockIsWrong(g.clockWrong, ahead, trip); wrong != g.clockWrong {
-		g.clockWrong = wrong
-		g.log(clockLine(ahead, wrong))
-	}
-	return nil
 }
 
-const (
-	clockTolerance = 5 * time.Second // how far the clock of a machine may be off without a warning
-	clockAgrees    = 3 * time.Second // a wrong clock is right again when it is off by less
-)
-
-// clockIsWrong reports whether a clock is wrong that is ahead of the database's by a time, if asking the database took
-// trip, and it was wrong, or not, before.
-func clockIsWrong(was bool, ahead, trip time.Duration) bool {
-	if was {
-		return ahead.Abs() >= clockAgrees
-	}
-	return ahead.Abs() > clockTolerance+trip
-}
-
-// clockLine says whether a clock is wrong, and what follows from it.
-func clockLine(ahead time.Duration, wrong bool) string {
+// clockLine says whether a clock is wrong that is ahead by a time, and what follows from it.
+func clockLine(ahead time.Duration) string {
+	side := "ahead of"
 	switch {
-	case !wrong:
+	case ahead == 0:
 		return "the clock of this machine agrees with that of the shared database again"
-	case ahead > 0:
-		return fmt.Sprintf("warning: the clock of this machine is %s ahead of the shared database's: bans of other "+
-			"servers end too early here; synchronize it", prose.Duration(ahead))
+	case ahead < 0:
+		side = "behind"
 	}
-	return fmt.Sprintf("warning: the clock of this machine is %s behind the shared database's: bans of other "+
-		"servers end too late here; synchronize it", prose.Duration(-ahead))
+	return fmt.Sprintf("warning: the clock of this machine is %s %s the shared database's: bans and decisions end at "+
+		"the right moment, but the log and the times that commands print are wrong here; synchronize it",
+		prose.Duration(ahead.Abs()), side)
 }
 
 // readSeen calls seen for the clients that have come since the last call. While the database is away it does nothing.

@@ -174,12 +174,11 @@ func (p *Policy) openRegistry(ctx context.Context, s *State) (err error) {
 	}
 	s.store = local
 	if remote := setup.Remote(p.Current().File, p.options.RegistryURL); remote.URL != "" {
-		g, err := openGroup(ctx, local, remote, s.log)
+		g, err := openGroup(ctx, local, remote, p.wallNow, s.log)
 		if err != nil {
 			return registryError(err)
 		}
 		g.restored, g.seen, g.names, g.learn = p.restoreFrom, p.knowClient, &p.confirmed, p.learnName
-		g.wall = p.wallNow
 		s.store = g
 	} else if own, err := local.writing(ctx); err == nil { // commands use this registry alone
 		if err := own.SetRemote(ctx, sqlregistry.Remote{}); err != nil {
