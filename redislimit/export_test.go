@@ -39,6 +39,3 @@ func Beat(l *Limiter) {
 
 // Kill ends a member without a word.
 func Kill(l *Limiter) { l.core.stop() }
-
-// SetClock has a member read a clock that is off.
-func SetClock(l *Limiter, off time.Duration) { l.core.clock.off0 = off }

@@ -433,9 +433,8 @@ func TestClocksAnHourApart(t *testing.T) {
 	var admitted atomic.Int64
 	for i, off := range []time.Duration{0, time.Hour, -time.Hour} {
 		var j journal
-		l := open(t, store, limits, redislimit.Patient(redislimit.Options{Name: name, Report: j.report}))
-		redislimit.SetClock(l, off)
-		redislimit.Beat(l)
+		l := open(t, store, limits, redislimit.Patient(redislimit.Options{Name: name, Report: j.report,
+			Now: func() time.Time { return time.Now().Add(off) }}))
 		wrong := time.Now().Add(off)
 		tallies := make([]fairshare.Tally, 1)
 		for range 60 {

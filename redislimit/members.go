@@ -703,7 +703,6 @@ type clock struct {
 	best    time.Duration // trip of the best sample
 	bestAt  time.Time
 	off     time.Duration // by the best sample
-	off0    time.Duration // in tests: how far this clock is off
 }
 
 const (
@@ -724,10 +723,10 @@ func (k *clock) correct(t time.Time) time.Time {
 // correction returns by how much the store's clock is ahead, as far as it is corrected.
 func (k *clock) correction() time.Duration { return time.Duration(k.offset.Load()) }
 
-// sample takes the store's time, which was read between two times of this clock.
+// sample takes the store's time, which was read just now, between two times of the system's clock.
 func (k *clock) sample(c *core, at, began, ended time.Time) {
 	trip := ended.Sub(began)
-	off := at.Sub(began.Add(trip/2 + k.off0))
+	off := at.Sub(c.opts.Now().Round(0).Add(-trip / 2))
 	k.mu.Lock()
 	jumped := (off - k.off).Abs() > clockStep+trip
 	if !k.started || jumped || trip <= k.best || ended.Sub(k.bestAt) > clockMinute {

@@ -44,6 +44,10 @@ type Options struct {
 	// with different policies for more than five minutes are reported.
 	Policy string
 
+	// Now is the clock whose times are passed to Take and Settle. It is compared with
+	// that of the store, and may be wrong. nil means time.Now.
+	Now func() time.Time
+
 	// Report is called with what operators should know, one event at a time. It
 	// must not block. nil means that events are written to slog's default logger.
 	Report func(Event)
@@ -112,6 +116,9 @@ func (o *Options) check() error {
 		o.Slack = 0
 	case o.Slack > 0.5:
 		return fmt.Errorf("a slack of %g is above 1/2", o.Slack)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if o.Wait == 0 {
 		o.Wait = DefaultWait

@@ -109,6 +109,10 @@ type Member struct {
 	Since    time.Time // by the store's clock
 }
 
+// Correction returns by how much the store's clock is ahead of that of Options.Now, as far
+// as times are corrected.
+func (l *Limiter) Correction() time.Duration { return l.core.clock.correction() }
+
 // Status returns the state of this member. It asks nobody.
 func (l *Limiter) Status() Status {
 	c := l.core

@@ -24,9 +24,9 @@ func (rt *Runtime) openLimiter(ctx context.Context, p *Policy, previous *Runtime
 			return nil, err
 		}
 		p.inGroup = rt.File.Store
-		rt.Group, err = redislimit.Open(ctx, limits, setup.GroupOptions(rt.File, p.group, func(e redislimit.Event) {
-			p.options.Log("group: " + e.Text)
-		}))
+		opts := setup.GroupOptions(rt.File, p.group, func(e redislimit.Event) { p.options.Log("group: " + e.Text) })
+		opts.Now = p.options.Clock.Now
+		rt.Group, err = redislimit.Open(ctx, limits, opts)
 	default:
 		rt.Limiter, err = memlimit.New(limits, memlimit.Options{Memory: rt.File.Memory})
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"fairshare"
@@ -66,6 +67,8 @@ type group struct {
 	wall     func() time.Time                                 // the clock of this machine
 	posted   chan struct{}                                    // the outbox has something
 
+	ahead atomic.Pointer[time.Duration] // how far the clock of this machine is ahead of the database's; nil: unknown
+
 	mu        sync.Mutex
 	shared    *pgregistry.Registry // nil: it was never reached
 	awaySince time.Time            // zero: it answers
@@ -77,7 +80,7 @@ type group struct {
 	seenTo, readTo int64
 
 	namesTo    int64 // names were read up to this time of the database; used by followSeen
-	clockWrong bool  // and that was logged; used by followSeen
+	clockWrong bool  // and that was logged; used by run
 }
 
 // openGroup opens the shared registry, and reads what other servers and operators have decided. If it is away, or
@@ -409,6 +412,7 @@ func (g *group) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		g.reportClock()
 		text := ""
 		if err != nil && !errors.Is(g.note(err), registry.ErrAway) {
 			text = err.Error()
@@ -456,6 +460,8 @@ func (g *group) sync(ctx context.Context) error {
 	if err := g.receive(ctx, own, shared); err != nil {
 		return err
 	}
+	ahead := shared.ClockAhead()
+	g.ahead.Store(&ahead)
 	g.returned()
 	return nil
 }
@@ -507,7 +513,7 @@ func (g *group) receive(ctx context.Context, own *sqlregistry.Registry, shared *
 			return err
 		}
 		ahead := shared.ClockAhead()
-		wasSet := (ahead - g.remote.ClockAhead).Abs() >= clockStep
+		wasSet := (ahead - g.remote.ClockAhead).Abs() >= clockTolerance
 		if c.Version == since && !wasSet {
 			return nil
 		}
@@ -583,7 +589,6 @@ func describe(all []sqlregistry.Pending) string {
 func (g *group) followSeen(ctx context.Context) {
 	reported := ""
 	for {
-		g.compareClocks()
 		err := errors.Join(g.readSeen(ctx), g.shareNames(ctx))
 		switch {
 		case ctx.Err() != nil:
@@ -623,36 +628,6 @@ func (g *group) shareNames(ctx context.Context) error {
 		g.namesTo = last
 	}
 	return err
-}
-
-// clockStep is by how much the clock of this machine has to change, against that of the
-// database, until all that this server has read is read again.
-const clockStep = 5 * time.Second
-
-// compareClocks logs when the clock of this machine is wrong by that of the database, and when it is right again.
-func (g *group) compareClocks() {
-	r := g.connection()
-	if r == nil {
-		return
-	}
-	if ahead := r.ClockAhead(); (ahead != 0) != g.clockWrong {
-		g.clockWrong = ahead != 0
-		g.log(clockLine(ahead))
-	}
-}
-
-// clockLine says whether a clock is wrong that is ahead by a time, and what follows from it.
-func clockLine(ahead time.Duration) string {
-	side := "ahead of"
-	switch {
-	case ahead == 0:
-		return "the clock of this machine agrees with that of the shared database again"
-	case ahead < 0:
-		side = "behind"
-	}
-	return fmt.Sprintf("warning: the clock of this machine is %s %s the shared database's: bans and decisions end at "+
-		"the right moment, but the log and the times that commands print are wrong here; synchronize it",
-		prose.Duration(ahead.Abs()), side)
 }
 
 // readSeen calls seen for the clients that have come since the last call. While the database is away it does nothing.

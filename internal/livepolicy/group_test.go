@@ -356,7 +356,7 @@ func TestDatabaseIsAwayForAWhile(t *testing.T) {
 		must(t, m.state.store.banStore().Write(ctx, registry.Batch{At: now, Bans: []fairshare.BanRecord{{
 			Client: client(t, fmt.Sprint("198.51.100.", n)), Rule: "rapid", Kind: fairshare.ByAddr,
 			Began: now, Until: until, Since: now}}}))
-		r, err := setup.OpenRegistry(ctx, m.folder, sqlregistry.Options{MustExist: true})
+		r, err := setup.OpenRegistry(ctx, m.folder, time.Now, sqlregistry.Options{MustExist: true})
 		must(t, err)
 		defer r.Close()
 		must(t, r.Label(ctx, registry.Label{Client: client(t, fmt.Sprint("192.0.2.", n)),

@@ -18,11 +18,12 @@ import (
 // other fields that a policy file decides are replaced.
 func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Options {
 	opts := base
+	wall := func(t time.Time) time.Time { return rt.sharedWall(p, t) }
 	opts.Client = func(r *http.Request) httpguard.Client { return p.client(rt, r) }
 	opts.Bot = rt.Bots.Verifier.Look
 	opts.SignedBot = func(r *http.Request, addr netip.Addr, claimed fairshare.Bot) fairshare.Bot {
 		return rt.Bots.Verifier.LookSigned(setup.SignedRequest(r, rt.isSecure(r)), addr, claimed,
-			p.options.Clock.Wall(p.Now()))
+			wall(p.Now()))
 	}
 	if rt.File.BanExport != nil {
 		opts.Bot, opts.SignedBot = p.noteBots(opts.Bot, opts.SignedBot)
@@ -50,7 +51,7 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 	opts.RoomFirst = func(req *fairshare.Request) bool { return p.waitsFirst(rt, req) }
 	opts.ReferenceKey = p.state.referenceKey
 	opts.FailOpen = rt.File.FailOpen
-	opts.Now, opts.Wall = p.options.Now, p.options.Clock.Wall
+	opts.Now, opts.Wall = p.options.Now, wall
 	opts.Refused = func(r *httpguard.Report) {
 		p.census.Refused(r.Request, &r.Finding, r.DryRun)
 		if !r.DryRun {

@@ -26,7 +26,7 @@ func (s *session) useRegistry(options *replay.Options) ([]replay.Warning, error)
 		return nil, err
 	}
 	ctx := s.env.Context
-	stored, err := setup.OpenRegistry(ctx, dir,
+	stored, err := setup.OpenRegistry(ctx, dir, s.env.Clock(),
 		sqlregistry.Options{ReadOnly: true, MustExist: true, Log: s.log})
 	if errors.Is(err, registry.ErrMissing) {
 		s.log(fmt.Sprintf("no registry in %s: the replay has no labels and no decisions of operators", s.State))

@@ -89,7 +89,7 @@ func (o *operation) path() string { return filepath.Join(o.dir, setup.RegistryFi
 // use opens the registry.
 func (o *operation) use(opts sqlregistry.Options) error {
 	opts.Log = func(line string) { fmt.Fprintf(o.Stderr, "fairshare: %s\n", line) }
-	r, err := setup.OpenRegistry(o.Context, o.dir, opts)
+	r, err := setup.OpenRegistry(o.Context, o.dir, o.Clock(), opts)
 	if err != nil {
 		return o.failed(err)
 	}

@@ -76,8 +76,10 @@ func IsAway(err error) bool {
 
 // OpenRegistry opens the registry of a state folder for a command: the shared one if the
 // server uses one. While that is away, it is the server's own: decisions take effect on
-// this machine, and the server hands them over. The log says so.
-func OpenRegistry(ctx context.Context, dir string, o sqlregistry.Options) (registry.Registry, error) {
+// this machine, and the server hands them over. The log says so. now is the clock of this
+// machine.
+func OpenRegistry(ctx context.Context, dir string, now func() time.Time, o sqlregistry.Options) (
+	registry.Registry, error) {
 	local, err := sqlregistry.Open(ctx, filepath.Join(dir, RegistryFile), o)
 	if err != nil {
 		return nil, err
@@ -91,7 +93,7 @@ func OpenRegistry(ctx context.Context, dir string, o sqlregistry.Options) (regis
 		return local, nil
 	}
 	options := RemoteOptions(remote)
-	options.ReadOnly, options.MustExist, options.Log = o.ReadOnly, true, o.Log
+	options.ReadOnly, options.MustExist, options.Log, options.Now = o.ReadOnly, true, o.Log, now
 	opening, cancel := context.WithTimeout(ctx, remoteTime)
 	defer cancel()
 	shared, err := pgregistry.Open(opening, remote.URL, options)
@@ -112,7 +114,7 @@ func OpenRegistry(ctx context.Context, dir string, o sqlregistry.Options) (regis
 	}
 	o.Log(fmt.Sprintf("%v: a decision takes effect on this machine now, and on the others when its server has handed it over",
 		err))
-	return &outbox{local, time.Now}, nil
+	return &outbox{local, now}, nil
 }
 
 // An outbox is the registry of one server while the shared one is away. It keeps the
