@@ -118,8 +118,9 @@ func testTimesAreThoseOfTheCaller(t *testing.T, open ClockOpener) {
 				t.Fatalf("Lifted: %d, want %d", len(lifted), i+1)
 			}
 			r.same(t, "Lifted.At", lifted[i].At, moment)
-			Check(t, "Write", r.Write(ctx, registry.Batch{At: r.at(moment.Add(time.Minute)), Bans: []fairshare.BanRecord{
-				Ban(name, r.at(last), 11*time.Minute)}}))
+			early := Ban(name, r.at(last), 11*time.Minute)
+			Check(t, "Write", r.Write(ctx, registry.Batch{At: r.at(moment.Add(time.Minute)),
+				Bans: []fairshare.BanRecord{early}}))
 			if found, err := r.Client(ctx, ID(name)); err != nil || len(found.Bans) != 0 {
 				t.Errorf("a ban that began before a lift was written: %v, %v", found.Bans, err)
 			}
@@ -144,7 +145,8 @@ func testBanEndsAtOneMoment(t *testing.T, open ClockOpener) {
 		if i%2 == 0 {
 			write(c) // it has heard of the ban, and reports it again
 		}
-		for after, want := range map[time.Duration]int{0: 1, length - time.Millisecond: 1, length + time.Millisecond: 0} {
+		const moment = time.Millisecond
+		for after, want := range map[time.Duration]int{0: 1, length - moment: 1, length + moment: 0} {
 			if bans := AllBans(t, c, c.at(began.Add(after)), false); len(bans) != want {
 				t.Errorf("a clock that is %v off: %d bans after %v, want %d", c.off, len(bans), after, want)
 			}
