@@ -57,8 +57,8 @@ func testTimesAreThoseOfTheCaller(t *testing.T, open ClockOpener) {
 	for i, w := range all {
 		name := Numbered(i)
 		ban := Ban(name, w.at(last), 11*time.Minute)
-		story := registry.Story{ID: name, Client: ID(name), Rule: "rapid", First: w.at(first), Last: w.at(last), Count: 2,
-			Until: w.at(until), BanBegan: w.at(last)}
+		story := registry.Story{ID: name, Client: ID(name), Rule: "rapid", First: w.at(first), Last: w.at(last),
+			Count: 2, Until: w.at(until), BanBegan: w.at(last)}
 		delta := Delta(name, w.at(last), 1)
 		delta.FirstSeen = w.at(first)
 		Check(t, "Write", w.Write(ctx, registry.Batch{At: w.at(moment), Bans: []fairshare.BanRecord{ban},
@@ -67,7 +67,8 @@ func testTimesAreThoseOfTheCaller(t *testing.T, open ClockOpener) {
 			Since: w.at(last), Until: w.at(until)}))
 		Check(t, "SetAttackMode", w.SetAttackMode(ctx, registry.AttackMode{Since: w.at(last), Until: w.at(until)}))
 		Check(t, "SetHolder", w.SetHolder(ctx, registry.Holder{Text: name, At: w.at(last)}))
-		Check(t, "SetFleets", w.SetFleets(ctx, []registry.FleetRecord{{Name: name, Since: w.at(first), Last: w.at(last)}}))
+		fleet := registry.FleetRecord{Name: name, Since: w.at(first), Last: w.at(last)}
+		Check(t, "SetFleets", w.SetFleets(ctx, []registry.FleetRecord{fleet}))
 		for _, r := range all {
 			found, err := r.Client(ctx, ID(name))
 			if Check(t, "Client", err); found == nil || len(found.Bans) != 1 || len(found.Stories) != 1 {
