@@ -225,8 +225,8 @@ func open(ctx context.Context, url string, o Options, migrations []string) (*Reg
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	r := &Registry{o: o, clock: clock{now: o.Now}, version: len(migrations), slot: rand.IntN(slots), changed: make(chan struct{}, 1),
-		woken: make(chan struct{}, 1)}
+	r := &Registry{o: o, clock: clock{now: o.Now}, version: len(migrations), slot: rand.IntN(slots),
+		changed: make(chan struct{}, 1), woken: make(chan struct{}, 1)}
 	c, where, err := config(url, &r.o)
 	if err != nil {
 		return nil, err

@@ -31,7 +31,8 @@ func (r *Registry) scanStory(rows pgx.Rows) (s registry.Story, err error) {
 	s.Addr, _ = netip.AddrFromSlice(addr)
 	s.BotState, s.Action, s.Ban = fairshare.BotState(state), fairshare.Action(action), fairshare.BanState(ban)
 	s.Window = time.Duration(span)
-	s.First, s.Last, s.Until, s.BanBegan = r.fromDatabase(first), r.fromDatabase(last), r.fromDatabase(until), r.fromDatabase(banBegan)
+	s.First, s.Last = r.fromDatabase(first), r.fromDatabase(last)
+	s.Until, s.BanBegan = r.fromDatabase(until), r.fromDatabase(banBegan)
 	s.Client, err = key.Client(k)
 	return s, err
 }
