@@ -27,8 +27,8 @@ const (
 // A clock compares the caller's clock with that of the database. It is safe for
 // concurrent use.
 type clock struct {
-	now   func() time.Time // the caller's clock
-	ahead atomic.Int64     // ns, whole seconds: the correction
+	now    func() time.Time // the caller's clock
+	offset atomic.Int64     // ns, whole seconds: the correction
 
 	mu     sync.Mutex
 	at     time.Time // of the latest sample, with a monotonic reading; zero: there was none
@@ -54,7 +54,7 @@ func (c *clock) sample(database time.Time, trip time.Duration) {
 	}
 	c.at, c.caller = time.Now(), c.now().Round(0)
 	ahead := c.caller.Add(-trip / 2).Sub(database)
-	c.ahead.Store(int64(correction(time.Duration(c.ahead.Load()), ahead, trip)))
+	c.offset.Store(int64(correction(time.Duration(c.offset.Load()), ahead, trip)))
 }
 
 // correction returns the next correction of a clock that is ahead by a time, if asking
@@ -69,10 +69,10 @@ func correction(was, ahead, trip time.Duration) time.Duration {
 	return ahead.Round(time.Second)
 }
 
-// ClockAhead returns by how much the clock of Options.Now is ahead of the database's, as
-// far as times are converted: whole seconds, negative if it is behind, and 0 if it is off
-// by less than about 5 seconds.
-func (r *Registry) ClockAhead() time.Duration { return time.Duration(r.clock.ahead.Load()) }
+// ClockAhead returns by how much the clock of Options.Now is ahead of the database's, in
+// whole seconds; negative if it is behind. It is 0 if the clock is off by less than about
+// 5 seconds: times are not converted then.
+func (r *Registry) ClockAhead() time.Duration { return time.Duration(r.clock.offset.Load()) }
 
 // toDatabase returns the stored form of a time of the caller's clock.
 func (r *Registry) toDatabase(t time.Time) int64 { return key.Nanoseconds(shifted(t, -r.ClockAhead())) }

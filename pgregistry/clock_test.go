@@ -79,7 +79,7 @@ func TestClockIsComparedAgain(t *testing.T) {
 				t.Errorf("%s: due %v, want %v", what, got, due)
 			}
 			c.sample(time.Now(), 0)
-			if got := time.Duration(c.ahead.Load()); got != off {
+			if got := time.Duration(c.offset.Load()); got != off {
 				t.Errorf("%s: corrects %v, want %v", what, got, off)
 			}
 		}
@@ -97,7 +97,7 @@ func TestClockIsComparedAgain(t *testing.T) {
 		off = time.Hour
 		time.Sleep(30 * time.Second)
 		c.sample(time.Now().Add(-30*time.Second), 30*time.Second)
-		if !c.due() || c.ahead.Load() != 0 {
+		if !c.due() || c.offset.Load() != 0 {
 			t.Error("a question that took 30 s was used")
 		}
 		check("after it", true)

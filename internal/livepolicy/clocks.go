@@ -16,7 +16,7 @@ const clockTolerance = 5 * time.Second
 // without one, that of the store. Cookies, challenges and pages for clients have it.
 func (rt *Runtime) sharedWall(p *Policy, t time.Time) time.Time {
 	if g, ok := p.state.store.(*group); ok {
-		if ahead := g.ahead.Load(); ahead != nil {
+		if ahead := g.clockAhead.Load(); ahead != nil {
 			return p.Wall(t).Add(-*ahead)
 		}
 	}
@@ -31,7 +31,7 @@ func (rt *Runtime) sharedWall(p *Policy, t time.Time) time.Time {
 // reportClock logs when the clock of this machine is wrong by that of the database, and when
 // it is right again. It is used by run.
 func (g *group) reportClock() {
-	if ahead := g.ahead.Load(); ahead != nil && (*ahead != 0) != g.clockWrong {
+	if ahead := g.clockAhead.Load(); ahead != nil && (*ahead != 0) != g.clockWrong {
 		g.clockWrong = !g.clockWrong
 		g.log(clockLine(*ahead))
 	}

@@ -67,7 +67,7 @@ type group struct {
 	wall     func() time.Time                                 // the clock of this machine
 	posted   chan struct{}                                    // the outbox has something
 
-	ahead atomic.Pointer[time.Duration] // how far the clock of this machine is ahead of the database's; nil: unknown
+	clockAhead atomic.Pointer[time.Duration] // how far the clock of this machine is ahead of the database's; nil: unknown
 
 	mu        sync.Mutex
 	shared    *pgregistry.Registry // nil: it was never reached
@@ -461,7 +461,7 @@ func (g *group) sync(ctx context.Context) error {
 		return err
 	}
 	ahead := shared.ClockAhead()
-	g.ahead.Store(&ahead)
+	g.clockAhead.Store(&ahead)
 	g.returned()
 	return nil
 }
