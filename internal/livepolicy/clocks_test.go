@@ -36,7 +36,8 @@ func (m *member) follow(t *testing.T) {
 // A server with a wrong clock warns once, and says when the clock is right again.
 func TestWrongClockIsReported(t *testing.T) {
 	db := pgtest.Start(t)
-	for off, want := range map[time.Duration]string{0: "", time.Hour: "is 1 hour ahead of", -time.Hour: "is 1 hour behind"} {
+	for off, want := range map[time.Duration]string{0: "", time.Hour: "is 1 hour ahead of",
+		-time.Hour: "is 1 hour behind"} {
 		var w wrong
 		w.set(off)
 		m := openMember(t, db.URL("postgres"), parseFile(t, "rules: []\n"), t.TempDir(), w.clock())
@@ -91,7 +92,8 @@ func TestMembersWithWrongClocksAgree(t *testing.T) {
 				// A decision at the machine of member n, for half an hour.
 				addr := netip.MustParseAddr(fmt.Sprint("203.0.113.", n))
 				find := m.state.override()
-				for after, want := range map[time.Duration]bool{0: true, 29 * time.Minute: true, 31 * time.Minute: false} {
+				for after, want := range map[time.Duration]bool{0: true, 29 * time.Minute: true,
+					31 * time.Minute: false} {
 					o := find(addr, fairshare.Bot{}, m.Now().Add(after-passed))
 					if got := o.Action == fairshare.Refuse; got != want {
 						problem("member %d: the decision at member %d holds after %v: %v", i, n, after, got)
@@ -134,8 +136,9 @@ func TestMembersWithWrongClocksAgree(t *testing.T) {
 		must(t, r.Close())
 		for addr, first := range map[string]time.Duration{fmt.Sprint("192.0.2.", n): 15 * time.Minute,
 			fmt.Sprint("192.0.2.", 100+n): time.Minute} {
-			must(t, m.state.store.Write(t.Context(), registry.Batch{Clients: []registry.ClientDelta{{
-				Client: client(t, addr), FirstSeen: now.Add(-first), LastSeen: now, Spent: registry.Spent{Requests: 1}}}}))
+			delta := registry.ClientDelta{Client: client(t, addr), FirstSeen: now.Add(-first), LastSeen: now,
+				Spent: registry.Spent{Requests: 1}}
+			must(t, m.state.store.Write(t.Context(), registry.Batch{Clients: []registry.ClientDelta{delta}}))
 		}
 	}
 	for _, m := range members {
@@ -156,7 +159,8 @@ func TestMembersWithWrongClocksAgree(t *testing.T) {
 		}
 		for j, m := range members {
 			found := m.Current().Visitors.Read(value, m.Now(), opts[j].Wall(m.Now()))
-			if age := m.Now().Sub(found.Since); found.ID == 0 || age < 2*time.Minute-3*time.Second || age > 3*time.Minute {
+			age := m.Now().Sub(found.Since)
+			if found.ID == 0 || age < 2*time.Minute-3*time.Second || age > 3*time.Minute {
 				t.Errorf("a cookie of member %d at member %d: %v old, known %v", i, j, age, found.ID != 0)
 			}
 		}

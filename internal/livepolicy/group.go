@@ -67,7 +67,7 @@ type group struct {
 	wall     func() time.Time                                 // the clock of this machine
 	posted   chan struct{}                                    // the outbox has something
 
-	clockAhead atomic.Pointer[time.Duration] // how far the clock of this machine is ahead of the database's; nil: unknown
+	clockAhead atomic.Pointer[time.Duration] // of this machine, of the database's clock; nil: unknown
 
 	mu        sync.Mutex
 	shared    *pgregistry.Registry // nil: it was never reached
