@@ -11,8 +11,8 @@ import (
 // servers without being corrected.
 const clockTolerance = 5 * time.Second
 
-// sharedWall turns a time of the guard into the time of day that is the same on all servers
-// of a group, also if the clock of this machine is wrong: that of the shared database or,
+// sharedWall turns a time of the guard into the time of day that all servers of a group
+// share, also if the clock of this machine is wrong. It is that of the shared database or,
 // without one, that of the store. Cookies, challenges and pages for clients have it.
 func (rt *Runtime) sharedWall(p *Policy, t time.Time) time.Time {
 	if g, ok := p.state.store.(*group); ok {
