@@ -253,7 +253,7 @@ func (c *fastConn) request(h *fastHead) *exchange {
 		method = string(b[h.method.from:h.method.to])
 	}
 	if x.fields == nil {
-		x.fields = make(http.Header, h.count+moreFields)
+		x.fields = make(http.Header, h.count)
 	}
 	header, values := x.fields, x.values[:]
 	if h.count > len(values) {
@@ -295,9 +295,6 @@ func (c *fastConn) request(h *fastHead) *exchange {
 	c.from += h.end + h.length
 	return x
 }
-
-// moreFields is how many fields a proxy may add to those of a request without a larger map.
-const moreFields = 6
 
 // An exchange is what a request needs, and its answer. Each request has its own: what a handler keeps of it by mistake
 // shows nothing of another request. Only after Reuse it is used again, but never its texts.

@@ -156,9 +156,7 @@ func (c *Call) parse(head []byte) bool {
 // frame fills in the header of the final answer and how its body ends.
 func (c *Call) frame(conn *conn, r *Request) error {
 	length, chunked, reuse := int64(-1), false, true
-	values := make([]string, len(c.lines))
-	for i, l := range c.lines {
-		values[i] = l.value
+	for _, l := range c.lines {
 		switch l.name {
 		case "Content-Length":
 			n, err := strconv.ParseUint(l.value, 10, 63)
@@ -171,21 +169,19 @@ func (c *Call) frame(conn *conn, r *Request) error {
 				return malformed("Transfer-Encoding %q", l.value)
 			}
 			chunked = true
-			continue
 		case "Connection":
 			reuse = reuse && !httpfield.HasToken(l.value, "close")
 		}
-		if prior, ok := c.header[l.name]; ok {
-			c.header[l.name] = append(prior, l.value)
-		} else {
-			c.header[l.name] = values[i : i+1 : i+1]
-		}
 	}
-	resp := &c.response
-	resp.Header, resp.Close = c.header, !reuse
 	if chunked && length >= 0 { // a trick to have the end of the answer seen elsewhere (RFC 9112 §6.3)
 		return malformed("both Content-Length and Transfer-Encoding")
 	}
+	resp := &c.response
+	resp.Header, resp.Close = c.header, !reuse
+	if r.Answer != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Header = r.Answer
+	}
+	c.fill(resp.Header)
 	if names := resp.Header["Trailer"]; len(names) > 0 && chunked {
 		resp.Trailer = announced(names)
 		delete(resp.Header, "Trailer")
@@ -218,6 +214,22 @@ func (c *Call) frame(conn *conn, r *Request) error {
 	}
 	resp.Body = &c.body
 	return nil
+}
+
+// fill adds the fields of a head to a header.
+func (c *Call) fill(h http.Header) {
+	values := make([]string, len(c.lines))
+	for i, l := range c.lines {
+		if l.name == "Transfer-Encoding" {
+			continue
+		}
+		values[i] = l.value
+		if prior, ok := h[l.name]; ok {
+			h[l.name] = append(prior, l.value)
+		} else {
+			h[l.name] = values[i : i+1 : i+1]
+		}
+	}
 }
 
 var chunkedEncoding = []string{"chunked"}

@@ -24,8 +24,17 @@ type Request struct {
 	// Header has canonical names. Host, Content-Length, Transfer-Encoding and Trailer
 	// are not sent, and only the first User-Agent is.
 	Header http.Header
-	Body   []byte // the complete body; it should fit into the buffers of the kernel
+	Fields []Field // further ones
+	Body   []byte  // the complete body; it should fit into the buffers of the kernel
+	// Answer gets the header of the answer, if it is a plain one without an error and no switch of
+	// protocols; nil, and for other answers: another map does.
+	Answer http.Header
 	Hint   func(code int, header textproto.MIMEHeader) error
+}
+
+// A Field is one line of a header.
+type Field struct {
+	Name, Value string
 }
 
 // A Call is one request and its answer. Except for Stop, one goroutine uses it at a time.
@@ -234,12 +243,18 @@ func (c *Call) write(r *Request) bool {
 			return false
 		}
 		for _, v := range values {
-			if strings.IndexByte(v, '\n') >= 0 || strings.IndexByte(v, '\r') >= 0 || strings.IndexByte(v, 0) >= 0 {
+			if !isLine(v) {
 				return false
 			}
-			b = append(append(b, name...), ": "...)
-			b = append(append(b, textproto.TrimString(v)...), "\r\n"...)
+			b = appendField(b, name, v)
 		}
+	}
+	for i := range r.Fields {
+		f := &r.Fields[i]
+		if !isLine(f.Value) || !httpfield.IsToken(f.Name) {
+			return false
+		}
+		b = appendField(b, f.Name, f.Value)
 	}
 	switch {
 	case len(r.Body) > 0:
@@ -252,6 +267,16 @@ func (c *Call) write(r *Request) bool {
 	b = append(b, "\r\n"...)
 	c.out = append(b, r.Body...)
 	return true
+}
+
+// isLine reports whether a value does not end its line.
+func isLine(v string) bool {
+	return strings.IndexByte(v, '\n') < 0 && strings.IndexByte(v, '\r') < 0 && strings.IndexByte(v, 0) < 0
+}
+
+func appendField(b []byte, name, value string) []byte {
+	b = append(append(b, name...), ": "...)
+	return append(append(b, textproto.TrimString(value)...), "\r\n"...)
 }
 
 // isPlain reports whether a text has only visible ASCII characters.

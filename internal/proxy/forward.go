@@ -36,8 +36,10 @@ type exchange struct {
 	ctx    context.Context         // of the transport; nil: it is not used
 	cancel context.CancelCauseFunc // of ctx
 	trace  httptrace.ClientTrace
-	call   *outbound.Call // nil: the transport is used
-	body   *body          // nil: none
+	call   *outbound.Call   // nil: the transport is used
+	filled bool             // the header of the answer is that of w already
+	body   *body            // nil: none
+	own    []outbound.Field // of the request, besides the client's header; nil: the header has them
 
 	patience patience
 
@@ -115,6 +117,9 @@ func (p *Proxy) forward(s *setup, pool *pool, w http.ResponseWriter, r *http.Req
 		io.CopyN(io.Discard, resp.Body, maxDropped)
 		resp.Body.Close()
 		q.finish(resp)
+		if q.filled {
+			clear(q.w.Header())
+		}
 		q.refuseBody(q.body.failed())
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		q.switched(resp, upgrade, stop)
@@ -138,7 +143,7 @@ func (q *exchange) send(upgrade bool) (*http.Response, error) {
 	if q.up = q.pool.pick(nil, time.Now()); q.up == nil {
 		return nil, errAllDown
 	}
-	q.rewriteHeader(q.w, q.r, upgrade)
+	q.own = q.rewriteHeader(q.w, q.r, upgrade)
 	var tried []*upstream
 	for {
 		resp, err := q.roundTrip(upgrade)
@@ -178,14 +183,20 @@ func (q *exchange) callDirectly() (*http.Response, error) {
 	q.endCall()
 	q.call = q.up.direct.Call()
 	q.patience.onCancel(q.call.Stop)
-	r := outbound.Request{Method: q.r.Method, Target: target(q.r), Host: q.r.Host, Header: q.r.Header}
+	r := outbound.Request{Method: q.r.Method, Target: target(q.r), Host: q.r.Host, Header: q.r.Header,
+		Fields: q.own}
 	if q.r.ProtoAtLeast(1, 1) {
 		r.Hint = q.hint
 	}
 	if q.body != nil {
 		r.Body = q.body.complete()
 	}
-	return q.call.Do(&r)
+	if h := q.w.Header(); len(h) == 0 {
+		r.Answer = h
+	}
+	resp, err := q.call.Do(&r)
+	q.filled = len(r.Answer) > 0
+	return resp, err
 }
 
 // endCall ends the use of a direct call.
@@ -202,6 +213,10 @@ func (q *exchange) endCall() {
 func (q *exchange) request() *http.Request {
 	q.endCall()
 	r := q.r
+	if q.own != nil {
+		setFields(r.Header, q.own)
+		q.own = nil
+	}
 	if q.ctx == nil {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		q.cancel = cancel
@@ -253,7 +268,11 @@ func (q *exchange) hint(code int, header textproto.MIMEHeader) error {
 func (q *exchange) answer(resp *http.Response) {
 	defer resp.Body.Close()
 	h := q.w.Header()
-	copyAnswerHeader(h, resp.Header)
+	if q.filled {
+		dropConnectionFields(h)
+	} else {
+		copyAnswerHeader(h, resp.Header)
+	}
 	if _, ok := h["Content-Type"]; !ok {
 		h["Content-Type"] = nil // else net/http guesses one
 	}
@@ -315,7 +334,7 @@ func (q *exchange) trailer(resp *http.Response, announced int) {
 	http.NewResponseController(q.w).Flush()
 	h := q.w.Header()
 	for name, values := range resp.Trailer {
-		if fullNames[name] == hopByHop || name == "Content-Length" {
+		if isHopByHop(name) || name == "Content-Length" {
 			continue // not allowed in a trailer (RFC 9110 §6.5.1)
 		}
 		if len(resp.Trailer) != announced {

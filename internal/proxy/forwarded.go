@@ -7,6 +7,7 @@ import (
 
 	"fairshare"
 	"fairshare/httpguard"
+	"fairshare/internal/outbound"
 )
 
 // maxChain is how many addresses of trusted proxies remain in X-Forwarded-For. The
@@ -21,28 +22,13 @@ type client struct {
 	peer    string
 	method  string
 	host    string
-
-	// Values of X-Forwarded-For, -Proto and -Host, Forwarded, the client's
-	// address and its bot, each the only one of its header.
-	values []string
+	addr    string // as the guard judged it; "" if it is unknown
 }
-
-// Indexes of a client's values.
-const (
-	forValue = iota
-	protoValue
-	hostValue
-	forwardedValue
-	addrValue
-	botValue
-	countValues
-)
 
 func (s *setup) clientOf(w http.ResponseWriter, r *http.Request) client {
 	c := client{
 		trusted: s.Trusts(r.RemoteAddr), peer: peer(r.RemoteAddr),
 		method: r.Method, host: r.Host,
-		values: make([]string, countValues),
 	}
 	if c.asker, c.judged = httpguard.ClientOf(w); c.asker.Via.IsValid() { // nothing proves what it names
 		if c.asker.Addr = c.asker.Via; c.asker.Via == fairshare.ThroughSocket {
@@ -54,31 +40,21 @@ func (s *setup) clientOf(w http.ResponseWriter, r *http.Request) client {
 		if c.trusted {
 			nearest = lastOf(r.Header[s.Header])
 		}
-		c.values[addrValue] = text(c.asker.Addr, nearest)
+		c.addr = text(c.asker.Addr, nearest)
 	}
 	return c
 }
 
-// value returns a header's values with one value of the client, nil if that is
-// empty.
-func (c *client) value(i int) []string {
-	if c.values[i] == "" {
-		return nil
-	}
-	return c.values[i : i+1 : i+1]
-}
-
-// setForwarded sets the headers of kind written: the client's address, the scheme
+// appendForwarded appends the headers of kind written: the client's address, the scheme
 // and the host.
-func (s *setup) setForwarded(r *http.Request, c *client) {
-	h, v := r.Header, c.values
-	v[protoValue], v[hostValue] = "http", r.Host
+func (s *setup) appendForwarded(own []outbound.Field, r *http.Request, c *client) []outbound.Field {
+	h, ownHost, ownProto := r.Header, r.Host, "http"
 	if r.TLS != nil {
-		v[protoValue] = "https"
+		ownProto = "https"
 	}
 	addrs := ""
 	if c.trusted {
-		addrs = v[addrValue]
+		addrs = c.addr
 		host, proto := lastOf(h["X-Forwarded-Host"]), lastOf(h["X-Forwarded-Proto"])
 		switch s.Header {
 		case "X-Forwarded-For":
@@ -89,37 +65,30 @@ func (s *setup) setForwarded(r *http.Request, c *client) {
 			}
 		}
 		if validScheme(proto) {
-			v[protoValue] = proto
+			ownProto = proto
 		}
 		believed := s.hosts == nil && !s.HostsJudged && host != "" && s.hosts.status(host) == http.StatusOK
 		if believed || s.fits(host, c) {
-			v[hostValue] = host
+			ownHost = host
 		}
 	}
 	switch {
 	case addrs == "" || addrs == c.peer:
-		v[forValue] = c.peer
-	case c.peer == "":
-		v[forValue] = addrs
-	default:
-		v[forValue] = addrs + ", " + c.peer
+		addrs = c.peer
+	case c.peer != "":
+		addrs += ", " + c.peer
+	}
+	if addrs != "" {
+		own = append(own, outbound.Field{Name: "X-Forwarded-For", Value: addrs})
+	}
+	own = append(own, outbound.Field{Name: "X-Forwarded-Proto", Value: ownProto})
+	if ownHost != "" {
+		own = append(own, outbound.Field{Name: "X-Forwarded-Host", Value: ownHost})
 	}
 	if c.trusted && s.Header == "Forwarded" {
-		v[forwardedValue] = forwardedText(v[forValue], v[hostValue], v[protoValue])
+		own = append(own, outbound.Field{Name: "Forwarded", Value: forwardedText(addrs, ownHost, ownProto)})
 	}
-	set(h, "X-Forwarded-For", c.value(forValue))
-	set(h, "X-Forwarded-Proto", c.value(protoValue))
-	set(h, "X-Forwarded-Host", c.value(hostValue))
-	set(h, "Forwarded", c.value(forwardedValue))
-}
-
-// set sets a header, or removes it if there are no values.
-func set(h http.Header, name string, values []string) {
-	if values == nil {
-		delete(h, name)
-	} else {
-		h[name] = values
-	}
+	return own
 }
 
 // chain returns the trustworthy end of a list of addresses: the client's address,

@@ -3,6 +3,8 @@ package proxy
 import (
 	"net/http"
 	"strings"
+
+	"fairshare/internal/outbound"
 )
 
 // Bounds of a request's header: the defaults of Config.Fields and
@@ -25,12 +27,13 @@ func (s *setup) bounded(r *http.Request) bool {
 	return fields <= s.Fields && bytes <= s.HeaderBytes
 }
 
-// rewriteHeader turns the client's header into the one for the upstream. upgrade
-// says whether the request is for a websocket.
+// rewriteHeader removes from the client's header what the upstream must not get. It
+// returns the fields that this proxy sends, which the header has no more. upgrade says
+// whether the request is for a websocket.
 //
 // The kind of a header decides what happens to it. A client cannot remove headers
 // that are judged or set here by listing them in Connection.
-func (s *setup) rewriteHeader(w http.ResponseWriter, r *http.Request, upgrade bool) {
+func (s *setup) rewriteHeader(w http.ResponseWriter, r *http.Request, upgrade bool) []outbound.Field {
 	h := r.Header
 	trailers, up := listed(h["Te"], "trailers"), h["Upgrade"]
 	for _, list := range h["Connection"] {
@@ -41,27 +44,50 @@ func (s *setup) rewriteHeader(w http.ResponseWriter, r *http.Request, upgrade bo
 		}
 	}
 	c := s.clientOf(w, r)
+	own := s.appendIdentity(s.appendForwarded(make([]outbound.Field, 0, usualFields), r, &c), &c)
 	for name, values := range h {
-		set(h, name, s.pass(name, values, &c))
+		switch pass := s.pass(name, values, &c); {
+		case pass == nil || hasField(own, name):
+			delete(h, name)
+		case len(pass) != len(values) || len(pass) > 0 && &pass[0] != &values[0]:
+			h[name] = pass
+		}
 	}
 	if trailers || s.readsCosts() {
-		h["Te"] = teTrailers
+		own = append(own, outbound.Field{Name: "Te", Value: "trailers"})
 	}
 	if upgrade {
-		h["Connection"], h["Upgrade"] = connectionUpgrade, up
+		own = append(own, outbound.Field{Name: "Connection", Value: "Upgrade"},
+			outbound.Field{Name: "Upgrade", Value: up[0]})
+	}
+	return own
+}
+
+func hasField(fields []outbound.Field, name string) bool {
+	for i := range fields {
+		if fields[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// usualFields is how many fields rewriteHeader returns for most requests.
+const usualFields = 6
+
+// setFields sets the fields that rewriteHeader has returned, for net/http.
+func setFields(h http.Header, own []outbound.Field) {
+	values := make([]string, len(own))
+	for i, f := range own {
+		values[i] = f.Value
+		h[f.Name] = values[i : i+1 : i+1]
 	}
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // otherwise net/http sends its own
 	}
-	s.setForwarded(r, &c)
-	s.setIdentity(h, &c)
 }
 
-var (
-	teTrailers        = []string{"trailers"}
-	connectionUpgrade = []string{"Upgrade"}
-	connectionClose   = []string{"close"}
-)
+var connectionClose = []string{"close"}
 
 // pass returns the values of a header that the upstream gets, nil for none.
 //
@@ -78,7 +104,7 @@ func (s *setup) pass(name string, values []string, c *client) []string {
 		return nil
 	}
 	switch k := s.kindOf(name); k {
-	case ordinary, ownName, written:
+	case ordinary, ownName:
 		return values
 	case override:
 		if s.keepHeaders[name] {
@@ -98,7 +124,10 @@ func (s *setup) pass(name string, values []string, c *client) []string {
 func (s *setup) passTrusted(k kind, values []string, c *client) []string {
 	switch k {
 	case clientAddr:
-		return c.value(addrValue)
+		if c.addr != "" {
+			return []string{c.addr}
+		}
+		return nil
 	case fromProxy:
 		return values
 	}
@@ -119,7 +148,7 @@ func (s *setup) passTrusted(k kind, values []string, c *client) []string {
 // fits reports whether a host that a trusted proxy names belongs to the site. Many
 // proxies forward the value of their clients, so it must equal Host if rules look at
 // hosts or the policy names no hosts. Otherwise X-Forwarded-Host is believed: see
-// setForwarded.
+// appendForwarded.
 func (s *setup) fits(name string, c *client) bool {
 	if s.HostsJudged || s.hosts == nil {
 		return sameHost(name, c.host)
@@ -183,25 +212,30 @@ func listed(values []string, token string) bool {
 // copyAnswerHeader adds an answer's header to the client's answer, without the
 // fields that belong to one connection.
 func copyAnswerHeader(to, from http.Header) {
-	for _, list := range from["Connection"] {
+	dropConnectionFields(from)
+	add(to, from)
+}
+
+// dropConnectionFields removes the fields of an answer that belong to one connection.
+func dropConnectionFields(h http.Header) {
+	for _, list := range h["Connection"] {
 		for name := range strings.SplitSeq(list, ",") {
-			if name = strings.Trim(name, " \t"); name != "" {
-				from.Del(name)
+			if name = strings.Trim(name, " \t"); name != "" && name != "keep-alive" {
+				h.Del(name)
 			}
 		}
 	}
-	for name := range from {
-		if fullNames[name] == hopByHop {
-			delete(from, name)
+	for name := range h {
+		if isHopByHop(name) {
+			delete(h, name)
 		}
 	}
-	add(to, from)
 }
 
 // add adds a header to another. They may share values afterwards.
 func add(to, from http.Header) {
 	for name, values := range from {
-		if prior, ok := to[name]; ok {
+		if prior := to[name]; prior != nil {
 			values = append(prior[:len(prior):len(prior)], values...)
 		}
 		to[name] = values

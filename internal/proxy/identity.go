@@ -1,10 +1,10 @@
 package proxy
 
 import (
-	"net/http"
 	"time"
 
 	"fairshare"
+	"fairshare/internal/outbound"
 )
 
 // The defaults of Config.Session and Config.BotSession.
@@ -24,26 +24,18 @@ const (
 	sessionHeader = ours + "Session-Ttl" // seconds after which an idle session may be deleted
 )
 
-// states are the values of Fairshare-Bot-State.
-var states = func() (values [fairshare.Forged + 1][]string) {
-	for s := range values {
-		values[s] = []string{fairshare.BotState(s).String()}
-	}
-	return values
-}()
-
-// setIdentity sets the headers that report the client.
-func (s *setup) setIdentity(h http.Header, c *client) {
+// appendIdentity appends the headers that report the client.
+func (s *setup) appendIdentity(own []outbound.Field, c *client) []outbound.Field {
 	if !c.judged {
-		return
+		return own
 	}
-	if addr := c.value(addrValue); addr != nil {
-		h[clientHeader] = addr
+	if c.addr != "" {
+		own = append(own, outbound.Field{Name: clientHeader, Value: c.addr})
 	}
 	if c.asker.Bot.State == fairshare.NoBot || c.asker.Bot.State > fairshare.Forged {
-		h[sessionHeader] = s.session
-		return
+		return append(own, outbound.Field{Name: sessionHeader, Value: s.session})
 	}
-	c.values[botValue] = c.asker.Bot.Name
-	h[botHeader], h[stateHeader], h[sessionHeader] = c.values[botValue:], states[c.asker.Bot.State], s.botSession
+	return append(own, outbound.Field{Name: botHeader, Value: c.asker.Bot.Name},
+		outbound.Field{Name: stateHeader, Value: c.asker.Bot.State.String()},
+		outbound.Field{Name: sessionHeader, Value: s.botSession})
 }

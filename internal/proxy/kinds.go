@@ -16,7 +16,7 @@ const (
 	hopByHop             // removed: it belongs to one connection (RFC 9110 §7.6.1)
 	never                // removed from every request
 	override             // it may change the path or method: removed unless Config.KeepHeaders names it
-	written              // set by this proxy, see setForwarded
+	written              // set by this proxy, see appendForwarded
 
 	// Removed, unless a trusted proxy sent it.
 	clientAddr // the client's address: replaced by the judged one
@@ -50,7 +50,7 @@ var kinds = map[string]kind{
 	"Http2-Settings":      hopByHop,
 	"Expect":              hopByHop,
 
-	ours + "*": never, // see setIdentity
+	ours + "*": never, // see appendIdentity
 	"Proxy":    never, // becomes a CGI's HTTP_PROXY, the proxy of its own requests (CVE-2016-5385)
 
 	// Paths. Symfony, Zend, Laminas, Yii, CodeIgniter and others that run behind
@@ -190,8 +190,38 @@ var fullNames, endings, lastWords, beginnings = func() (
 
 func lastWord(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }
 
+// isHopByHop reports whether the kind of a canonical name is hopByHop.
+func isHopByHop(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade", "Http2-Settings", "Expect":
+		return true
+	}
+	return false
+}
+
+// isUsual reports whether a header is one of those that most clients send, and ordinary.
+func isUsual(name string) bool {
+	switch name {
+	case "Accept", "Accept-Encoding", "Accept-Language", "Authorization", "Cache-Control", "Content-Type", "Cookie",
+		"Dnt", "If-Modified-Since", "If-None-Match", "Origin", "Pragma", "Priority", "Range", "Referer", "Sec-Ch-Ua",
+		"Sec-Ch-Ua-Mobile", "Sec-Ch-Ua-Platform", "Sec-Fetch-Dest", "Sec-Fetch-Mode", "Sec-Fetch-Site",
+		"Sec-Fetch-User", "Sec-Gpc", "Upgrade-Insecure-Requests", "X-Requested-With":
+		return true
+	}
+	return false
+}
+
 // kindOf returns the kind of a header by its canonical name.
 func kindOf(name string) kind {
+	if isUsual(name) {
+		return ordinary
+	}
+	return searchKind(name)
+}
+
+// searchKind is kindOf without isUsual.
+func searchKind(name string) kind {
 	if k, found := fullNames[name]; found {
 		return k
 	}

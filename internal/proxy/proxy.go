@@ -142,8 +142,8 @@ type setup struct {
 	hosts         *hosts
 	patience      time.Duration // Abandon, or 0
 	pools         []*pool       // one without Config.Pools
-	session       []string      // Session and BotSession as values of a header
-	botSession    []string
+	session       string        // Session and BotSession as text, in seconds
+	botSession    string
 	costFolded    string          // CostHeader, see fold
 	addrHeader    string          // Header, likewise
 	keepHeaders   map[string]bool // KeepHeaders, in canonical form
@@ -229,8 +229,8 @@ func (p *Proxy) Replace(c Config) {
 }
 
 // seconds returns a time in whole seconds as a header's value.
-func seconds(d time.Duration) []string {
-	return []string{strconv.FormatInt(int64(d/time.Second), 10)}
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(int64(d/time.Second), 10)
 }
 
 func nonZero[T comparable](v, otherwise T) T {

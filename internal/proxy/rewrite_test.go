@@ -42,7 +42,7 @@ func FuzzRewriteHeader(f *testing.F) {
 		s := New(Config{Upstream: &urlOfNobody, Header: "CF-Connecting-IP", KeepUnderscores: keep,
 			Trusts: func(string) bool { return trusted }, Hosts: []string{"site"}}).setup.Load()
 		upgrade := s.pools[0].websocket(r)
-		judged(t, bot, r, func(w http.ResponseWriter) { s.rewriteHeader(w, r, upgrade) })
+		judged(t, bot, r, func(w http.ResponseWriter) { setFields(r.Header, s.rewriteHeader(w, r, upgrade)) })
 		h := r.Header
 		set := map[string]string{"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Proto": "http",
 			"X-Forwarded-Host": r.Host,
@@ -128,6 +128,20 @@ func TestKinds(t *testing.T) {
 	} {
 		if got := kindOf(name); got != want {
 			t.Errorf("%s: %d, want %d", name, got, want)
+		}
+	}
+	for name, k := range kinds {
+		if isUsual(name) || isHopByHop(name) != (k == hopByHop) {
+			t.Errorf("%s: usual %t, of one connection %t, kind %d", name, isUsual(name), isHopByHop(name), k)
+		}
+	}
+	source, err := os.ReadFile("kinds.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, quoted := range regexp.MustCompile(`"[A-Za-z0-9-]+"`).FindAllString(string(source), -1) {
+		if name := strings.Trim(quoted, `"`); isUsual(name) && searchKind(name) != ordinary {
+			t.Errorf("%s is not ordinary", name)
 		}
 	}
 }
