@@ -122,6 +122,7 @@ type Queue struct {
 	known      known
 	base       time.Time
 	keyBuffers sync.Pool    // of *[]byte: buffers for keys
+	waiters    sync.Pool    // of *waiter
 	busyUntil  atomic.Int64 // see IsBusy
 
 	mu       sync.Mutex
@@ -137,6 +138,7 @@ type Queue struct {
 // New returns an empty Queue.
 func New(opts Options) *Queue {
 	q := &Queue{base: time.Now(), schedule: newScheduler(), pressed: make(chan struct{}, 1)}
+	q.waiters.New = newWaiter
 	q.keyBuffers.New = func() any { return new([]byte) }
 	q.Replace(opts)
 	return q

@@ -48,15 +48,29 @@ func (t *Turn) wake() {
 	}
 }
 
+// A waiter lets one request after another wait.
+type waiter struct {
+	ready chan *Turn  // see Turn
+	timer *time.Timer // for the longest wait
+}
+
+func newWaiter() any {
+	w := &waiter{ready: make(chan *Turn, 1), timer: time.NewTimer(time.Hour)}
+	w.timer.Stop()
+	return w
+}
+
 // Wait returns a turn, at once or after a wait. After an error, which is a *Busy or the error of
 // ctx, there is no turn, and the upstream must not get the request. c must be from a Claim of this
 // Queue.
 func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 	t := &Turn{queue: q, path: c.path, network: c.network}
+	var w *waiter
 	q.mu.Lock()
 	q.schedule.arrive(t, c, q.now())
 	if t.state == waits {
-		t.ready = make(chan *Turn, 1)
+		w = q.waiters.Get().(*waiter)
+		t.ready = w.ready
 		q.watchStalls()
 		if q.schedule.group != nil && q.schedule.waiting == 1 {
 			q.press()
@@ -74,31 +88,39 @@ func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 		return nil, t.busy
 	}
 
-	timer := time.NewTimer(c.wait)
-	defer timer.Stop()
+	w.timer.Reset(c.wait)
 	var err error
 	late := false
 	select {
-	case <-t.ready:
+	case <-w.ready:
 		err = ctx.Err()
 	case <-ctx.Done():
 		err = ctx.Err()
-	case <-timer.C:
+	case <-w.timer.C:
 		late = true
 	}
+	w.timer.Stop()
 
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	defer q.noteBusy()
 	switch {
 	case t.state == refused:
-		return nil, t.busy
+		err = t.busy
 	case err != nil:
 		q.schedule.leave(t, q.now())
-		return nil, err
 	case late && t.state == waits:
 		q.schedule.expire(t, q.now())
-		return nil, t.busy
+		err = t.busy
+	}
+	q.noteBusy()
+	select { // from now on nothing wakes it
+	case <-w.ready:
+	default:
+	}
+	t.ready = nil
+	q.waiters.Put(w)
+	if err != nil {
+		return nil, err
 	}
 	return t, nil
 }

@@ -11,10 +11,12 @@ type fastContext struct {
 	conn *fastConn
 
 	// What follows is guarded by conn.mu.
-	used   bool          // something may still refer to the context
-	done   chan struct{} // nil: nothing has asked for it
-	ended  bool
-	afters []*func() // of AfterFunc
+	used     bool          // something may still refer to the context
+	done     chan struct{} // nil: nothing has asked for it
+	ended    bool
+	hasFirst bool      // AfterFunc was called, and
+	first    func()    // this is what it got the first time; nil: it was stopped or has begun
+	afters   []*func() // what AfterFunc got later
 }
 
 func (x *fastContext) Deadline() (time.Time, bool) { return time.Time{}, false }
@@ -64,18 +66,33 @@ func (x *fastContext) AfterFunc(f func()) (stop func() bool) {
 		go f()
 		return func() bool { return false }
 	}
-	x.afters = append(x.afters, &f)
+	if !x.hasFirst { // most requests have one, which needs less memory
+		x.hasFirst, x.first = true, f
+		return x.stopFirst
+	}
+	after := new(func())
+	*after = f
+	x.afters = append(x.afters, after)
 	return func() bool {
 		x.conn.mu.Lock()
 		defer x.conn.mu.Unlock()
 		for i, other := range x.afters {
-			if other == &f {
+			if other == after {
 				x.afters = append(x.afters[:i], x.afters[i+1:]...)
 				return true
 			}
 		}
 		return false
 	}
+}
+
+// stopFirst is what the first call of AfterFunc returns.
+func (x *fastContext) stopFirst() bool {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	stopped := x.first != nil
+	x.first = nil
+	return stopped
 }
 
 // cancel ends the context. conn.mu is held.
@@ -86,6 +103,10 @@ func (x *fastContext) cancel() {
 	x.ended = true
 	if x.done != nil {
 		close(x.done)
+	}
+	if x.first != nil {
+		go x.first()
+		x.first = nil
 	}
 	for _, f := range x.afters {
 		go (*f)()
