@@ -91,12 +91,20 @@ func byPool(method, answer string, piece int) (o outcome, err error, idle bool) 
 	defer p.CloseIdle()
 	c := p.Call()
 	defer c.Release()
-	resp, err := c.Do(&Request{Method: method, Target: "/", Hint: func(code int, _ textproto.MIMEHeader) error {
+	header := http.Header{}
+	resp, err := c.Do(&Request{Method: method, Target: "/", Answer: header, Hint: func(code int, _ textproto.MIMEHeader) error {
 		if o.interims = append(o.interims, code); len(o.interims) > 8 {
 			return errInterim
 		}
 		return nil
 	}})
+	if err != nil || resp.StatusCode == http.StatusSwitchingProtocols {
+		if len(header) > 0 {
+			return o, fmt.Errorf("an answer that is not one gives the header %v", header), false
+		}
+	} else if len(header) > 0 && !reflect.DeepEqual(header, resp.Header) {
+		return o, fmt.Errorf("%v is not %v", header, resp.Header), false
+	}
 	if err != nil {
 		return outcome{failed: true}, err, false
 	}
@@ -325,6 +333,8 @@ func TestRequestsAreWrittenAsByNetHTTP(t *testing.T) {
 			"Connection": {"x"}}},
 		{Method: "GET", Target: "/", Host: "a", Header: http.Header{"User-Agent": {"one", "two"}}},
 		{Method: "GET", Target: "/", Host: "a", Header: http.Header{"User-Agent": {""}}},
+		{Method: "GET", Target: "/", Host: "a", Header: http.Header{"X": {"1"}},
+			Fields: []Field{{"Y", " 2 "}, {"Connection", "z"}, {"Z", ""}}},
 	} {
 		const answer = "HTTP/1.1 204 No Content\r\n\r\n"
 		var conns [2]*script
@@ -350,6 +360,9 @@ func TestRequestsAreWrittenAsByNetHTTP(t *testing.T) {
 		req.Header = r.Header.Clone()
 		if req.Header == nil {
 			req.Header = http.Header{}
+		}
+		for _, f := range r.Fields {
+			req.Header[f.Name] = []string{f.Value}
 		}
 		if _, ok := req.Header["User-Agent"]; !ok {
 			req.Header["User-Agent"] = nil
@@ -390,6 +403,8 @@ func TestUnfitRequestsAreNotSent(t *testing.T) {
 		{Method: "GET", Target: "/", Header: http.Header{"A b": {"c"}}},
 		{Method: "GET", Target: "/", Header: http.Header{"": {"c"}}},
 		{Method: "GET", Target: "/", Header: http.Header{"A:": {"c"}}},
+		{Method: "GET", Target: "/", Fields: []Field{{"A", "b\r\nX: y"}}},
+		{Method: "GET", Target: "/", Fields: []Field{{"A b", "c"}}},
 	} {
 		c := p.Call()
 		if _, err := c.Do(&r); err != ErrUnfit {
