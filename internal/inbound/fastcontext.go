@@ -14,9 +14,9 @@ type fastContext struct {
 	used     bool          // something may still refer to the context
 	done     chan struct{} // nil: nothing has asked for it
 	ended    bool
-	hasFirst bool      // AfterFunc was called, and
-	first    func()    // this is what it got the first time; nil: it was stopped or has begun
-	afters   []*func() // what AfterFunc got later
+	hasFirst bool      // AfterFunc was called
+	first    func()    // the first function of AfterFunc; nil: it was stopped or has begun
+	afters   []*func() // the later ones
 }
 
 func (x *fastContext) Deadline() (time.Time, bool) { return time.Time{}, false }

@@ -92,12 +92,13 @@ func byPool(method, answer string, piece int) (o outcome, err error, idle bool) 
 	c := p.Call()
 	defer c.Release()
 	header := http.Header{}
-	resp, err := c.Do(&Request{Method: method, Target: "/", Answer: header, Hint: func(code int, _ textproto.MIMEHeader) error {
+	hint := func(code int, _ textproto.MIMEHeader) error {
 		if o.interims = append(o.interims, code); len(o.interims) > 8 {
 			return errInterim
 		}
 		return nil
-	}})
+	}
+	resp, err := c.Do(&Request{Method: method, Target: "/", Answer: header, Hint: hint})
 	if err != nil || resp.StatusCode == http.StatusSwitchingProtocols {
 		if len(header) > 0 {
 			return o, fmt.Errorf("an answer that is not one gives the header %v", header), false

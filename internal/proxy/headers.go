@@ -28,8 +28,8 @@ func (s *setup) bounded(r *http.Request) bool {
 }
 
 // rewriteHeader removes from the client's header what the upstream must not get. It
-// returns the fields that this proxy sends, which the header has no more. upgrade says
-// whether the request is for a websocket.
+// returns the fields that this proxy sends; the header no longer has fields of these
+// names. upgrade says whether the request is for a websocket.
 //
 // The kind of a header decides what happens to it. A client cannot remove headers
 // that are judged or set here by listing them in Connection.
