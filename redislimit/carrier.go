@@ -22,7 +22,7 @@ import (
 // and a key costs one state per trip whatever its rate. No request calls the client
 // itself.
 const (
-	carriersEach = 4 // per master
+	carriersEach = 2 // per master: fewer have larger batches
 	batchAsks    = 256
 	batchStates  = 1024
 	scriptKeys   = 64 // of one script, where keys need not be in one slot

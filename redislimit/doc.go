@@ -7,7 +7,8 @@
 // A request that the view refuses is refused without asking the store. A request
 // that is far from the limit passes on credit, and is reported within 5 ms. All
 // others wait for one round trip, at most Options.Wait. One script decides all limits
-// of one client.
+// of one client. What no other member has written meanwhile is only replaced in the store:
+// this member knows it, and has decided.
 //
 // # What a group admits
 //

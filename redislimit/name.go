@@ -6,6 +6,7 @@ import (
 
 	"fairshare"
 	"github.com/dchest/siphash"
+	"github.com/redis/rueidis"
 )
 
 // A secret is what names in the store depend on. All members have the same, so
@@ -62,7 +63,11 @@ func tagText(tag uint64) string {
 // keyOf returns the key of a name in the store: 96 bits of it.
 func keyOf(prefix string, tag uint64, n name) string {
 	b := n.bytes()
-	return prefix + "{" + tagText(tag) + "}" + base64.RawURLEncoding.EncodeToString(b[:12])
+	var t [8]byte
+	binary.BigEndian.PutUint64(t[:], tag)
+	key := append(make([]byte, 0, len(prefix)+26), prefix...)
+	key = append(base64.RawURLEncoding.AppendEncode(append(key, '{'), t[2:]), '}')
+	return rueidis.BinaryString(base64.RawURLEncoding.AppendEncode(key, b[:12]))
 }
 
 // slotOf returns the slot of a cluster that a hash tag is in (CRC-16/XMODEM).

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairshare/memlimit"
+	"github.com/redis/rueidis"
 )
 
 // Most states that a member asks about were written by itself last. So it knows them, and
@@ -43,7 +44,8 @@ const (
 )
 
 // plan computes what becomes of a state and reports whether swap can replace it. at is a
-// second of the Unix epoch by the store's clock.
+// second of the Unix epoch by the store's clock. If the state does not fit, the view that
+// let requests pass has lost counts: then take tests them.
 func (st *sent) plan(at int64, members int64) (w swap, ok bool) {
 	s := st.spec
 	if s.kind > gcra || s.tracked || st.floor || st.base == [tokenBytes]byte{} && st.offset > 0 {
@@ -64,7 +66,9 @@ func (st *sent) plan(at int64, members int64) (w swap, ok bool) {
 		w.state = s.with(w.state, &asked)
 	}
 	w.fresh = s.untilFresh(w.state, st.at)
-	return w, s.fits(w.state, st.at)
+	ok = s.fits(w.state, st.at)
+	st.test = st.test || !ok
+	return w, ok
 }
 
 // asOf returns a state of a window or gcra limit as of a time.
@@ -140,14 +144,15 @@ func (k *carrier) swaps(sc *script, u *unit) bool {
 		}
 	}
 	states, members := b.sorted[u.from:u.to], c.members.Load()
+	all := true
 	for i, st := range states {
 		var ok bool
-		if st.swap, ok = st.plan(at, members); !ok {
-			return false
-		}
-		if i > 0 && states[i-1].key.name == st.key.name && states[i-1].swap.isNew != st.swap.isNew {
-			return false
-		}
+		st.swap, ok = st.plan(at, members)
+		all = all && ok &&
+			(i == 0 || states[i-1].key.name != st.key.name || states[i-1].swap.isNew == st.swap.isNew)
+	}
+	if !all {
+		return false
 	}
 	first := byte(u.keys)
 	for i := 0; i < len(states); {
@@ -162,7 +167,7 @@ func (k *carrier) swaps(sc *script, u *unit) bool {
 		want := uint32(at+int64(left/time.Second)) + 1 + keyMargin
 		extends := same[0].swap.isNew || ends < want
 		if extends {
-			ends = want + uint32(min(max(left/(4*time.Second), 5), 60))
+			ends = want + uint32(min(max(left/(4*time.Second), 15), 60))
 		}
 		if sc.expected = append(sc.expected[:0], first, 0); extends {
 			sc.expected = binary.LittleEndian.AppendUint32(sc.expected, ends)
@@ -184,7 +189,7 @@ func (k *carrier) swaps(sc *script, u *unit) bool {
 			value = appendFloats(value, figures[:]...)
 		}
 		sc.keys = append(sc.keys, keyOf(c.limits, same[0].tag, key))
-		sc.args = append(sc.args, string(sc.expected), string(value))
+		sc.args = append(sc.args, string(sc.expected), rueidis.BinaryString(value))
 	}
 	return true
 }

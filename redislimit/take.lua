@@ -367,7 +367,7 @@ for k = 1, #KEYS do
     local want = seconds + ceil(min(ttl, 1e11) / 1000) + 3
     local set = {'SET', KEYS[k], '', 'KEEPTTL'}
     if ends < want then
-      ends = want + ceil(min(max(ttl / 4000, 5), 60))
+      ends = want + ceil(min(max(ttl / 4000, 15), 60))
       set[4], set[5] = 'EXAT', ends
     end
     set[3] = pack('<I4', ends) .. table.concat(pieces)

@@ -75,11 +75,19 @@ func run(server *server, rounds int, length time.Duration, only string) error {
 	if err := memory(server); err != nil { // while the store is empty
 		return err
 	}
-	asking, closeAsking, err := member(server, redislimit.Options{Name: "asks", Slack: -1, Wait: 10 * time.Second})
-	if err != nil {
-		return err
+	var group []*fair // the first is alone in its group, the others count together
+	for i := range 4 {
+		opts := redislimit.Options{Name: "asks", Slack: -1, Wait: 10 * time.Second}
+		if i > 0 {
+			opts.Name = "group"
+		}
+		asking, closeAsking, err := member(server, opts)
+		if err != nil {
+			return err
+		}
+		defer closeAsking()
+		group = append(group, asking)
 	}
-	defer closeAsking()
 	client := redis.NewClient(&redis.Options{Addr: server.addr, PoolSize: atOnce})
 	defer client.Close()
 	rate := redis_rate.NewLimiter(client)
@@ -93,7 +101,10 @@ func run(server *server, rounds int, length time.Duration, only string) error {
 		return err
 	}
 	subjects := []subject{
-		{"redislimit", asking.decide, nil},
+		{"redislimit", group[0].decide, nil},
+		{"redislimit, 3 members", func(ctx context.Context, client string, limits int) (bool, error) {
+			return group[1+rand.IntN(3)].decide(ctx, client, limits)
+		}, nil},
 		{"redis_rate v10", func(ctx context.Context, client string, limits int) (bool, error) {
 			for i := range limits {
 				got, err := rate.Allow(ctx, client+suffixes[i], redis_rate.PerMinute(allowed))
@@ -132,8 +143,10 @@ func run(server *server, rounds int, length time.Duration, only string) error {
 		for range rounds {
 			for i := range subjects {
 				r, err := measure(server, &subjects[i], limits, length)
-				if err == nil { // nothing of it is left for the next
-					err = asking.limiter.Flush(context.Background())
+				for _, asking := range group {
+					if err == nil { // nothing of it is left for the next
+						err = asking.limiter.Flush(context.Background())
+					}
 				}
 				if err != nil {
 					return fmt.Errorf("%s: %w", subjects[i].name, err)
