@@ -422,7 +422,7 @@ func (k *carrier) encode() {
 		case x.key.b != y.key.b:
 			return cmp.Compare(x.key.b, y.key.b)
 		}
-		return cmp.Compare(x.offset, y.offset)
+		return cmp.Compare(x.offset-1, y.offset-1) // without a record: last
 	})
 	slices.SortStableFunc(b.inquiries, func(x, y inquiry) int { return cmp.Compare(x.tag, y.tag) })
 	b.units = b.units[:0]

@@ -23,8 +23,8 @@ import (
 //	second of the Unix epoch when it should end, 0: as before, 4 bytes
 //	for each record: where it begins, counted from 1, 2 bytes; field and token
 //
-// The new value is that of take, with these records alone. It replaces the value if it
-// has the same length; else its records replace those that are expected.
+// The new value is that of take, with these records, and then new ones. It replaces the
+// value if that has no others. If it has, and there are no new ones, these are replaced.
 //
 //go:embed swap.lua
 var swapScript string
@@ -35,7 +35,7 @@ var swapDigest = digest(swapScript)
 type swap struct {
 	state memlimit.State
 	fresh time.Duration // until it is fresh
-	isNew bool          // there is no key
+	isNew bool          // there is no record
 }
 
 const (
@@ -44,8 +44,7 @@ const (
 )
 
 // plan computes what becomes of a state and reports whether swap can replace it. at is a
-// second of the Unix epoch by the store's clock. If the state does not fit, the view that
-// let requests pass has lost counts: then take tests them.
+// second of the Unix epoch by the store's clock.
 func (st *sent) plan(at int64, members int64) (w swap, ok bool) {
 	s := st.spec
 	if s.kind > gcra || s.tracked || st.floor || st.base == [tokenBytes]byte{} && st.offset > 0 {
@@ -66,9 +65,7 @@ func (st *sent) plan(at int64, members int64) (w swap, ok bool) {
 		w.state = s.with(w.state, &asked)
 	}
 	w.fresh = s.untilFresh(w.state, st.at)
-	ok = s.fits(w.state, st.at)
-	st.test = st.test || !ok
-	return w, ok
+	return w, s.fits(w.state, st.at)
 }
 
 // asOf returns a state of a window or gcra limit as of a time.
@@ -144,15 +141,11 @@ func (k *carrier) swaps(sc *script, u *unit) bool {
 		}
 	}
 	states, members := b.sorted[u.from:u.to], c.members.Load()
-	all := true
-	for i, st := range states {
+	for _, st := range states {
 		var ok bool
-		st.swap, ok = st.plan(at, members)
-		all = all && ok &&
-			(i == 0 || states[i-1].key.name != st.key.name || states[i-1].swap.isNew == st.swap.isNew)
-	}
-	if !all {
-		return false
+		if st.swap, ok = st.plan(at, members); !ok {
+			return false
+		}
 	}
 	first := byte(u.keys)
 	for i := 0; i < len(states); {
@@ -163,7 +156,9 @@ func (k *carrier) swaps(sc *script, u *unit) bool {
 			i++
 		}
 		same := states[from:i]
-		left = min(left, longestKey)
+		if left = min(left, longestKey); len(same) > math.MaxUint8 {
+			return false
+		}
 		want := uint32(at+int64(left/time.Second)) + 1 + keyMargin
 		extends := same[0].swap.isNew || ends < want
 		if extends {

@@ -12,7 +12,8 @@ while k <= keys do
     if n == 0 or type(v) ~= 'string' then
       ok = ok and n == 0 and not v
     else
-      local p = 7
+      local p, len = 7, 4 + 37 * n
+      if #v ~= len and #ARGV[2 * i] ~= len then ok = false end
       for _ = 1, n do
         local at, record
         at, record, p = read('<Hc12', want, p)
@@ -24,7 +25,7 @@ while k <= keys do
     if ok then
       local want, v, new = ARGV[2 * i - 1], values[i], ARGV[2 * i]
       local _, n, ends = read('<BBI4', want)
-      if v and #v ~= #new then -- it has records of other limits, too
+      if v and #v ~= 4 + 37 * n then -- it has records of other limits, too
         local had, p = read('<I4', v), 7
         if ends <= had then ends = 0 else v = sub(new, 1, 4) .. sub(v, 5) end
         for j = 0, n - 1 do
