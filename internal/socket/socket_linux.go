@@ -1,3 +1,5 @@
+//go:build !race
+
 // Package socket reads and writes the sockets of connections whose waiting their caller does, such as in the
 // callbacks of a [syscall.RawConn].
 package socket
