@@ -3,13 +3,23 @@ package main
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(stateless{m}, map[string]func(){"fairshare": func() { os.Exit(run(os.Args[1:], process())) }})
+	testscript.Main(stateless{m}, map[string]func(){"fairshare": func() {
+		env := process()
+		if off, err := time.ParseDuration(os.Getenv(clockVariable)); err == nil {
+			env.Now = func() time.Time { return time.Now().Add(off) }
+		}
+		os.Exit(run(os.Args[1:], env))
+	}})
 }
+
+// clockVariable has the program of the tests run with a system clock that is off by a duration.
+const clockVariable = "FAIRSHARE_TEST_CLOCK"
 
 // A stateless run of tests does not use the state folder of the user.
 type stateless struct{ *testing.M }
