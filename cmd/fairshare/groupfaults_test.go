@@ -150,7 +150,7 @@ func startBalanced(t *testing.T, clocks ...time.Duration) *balanced {
 		b.awaitMembers(i, len(clocks))
 	}
 	for range 100 {
-		if strings.Count(b.ask("show stat"), ",UP,") >= len(clocks) {
+		if strings.Count(b.query("show stat"), ",UP,") >= len(clocks) {
 			return b
 		}
 		time.Sleep(100 * time.Millisecond) // real processes
@@ -159,8 +159,8 @@ func startBalanced(t *testing.T, clocks ...time.Duration) *balanced {
 	return nil
 }
 
-// ask sends a command to HAProxy.
-func (b *balanced) ask(command string) string {
+// query sends a command to HAProxy.
+func (b *balanced) query(command string) string {
 	conn, err := net.Dial("unix", b.stats)
 	if err != nil {
 		return ""
@@ -174,7 +174,7 @@ func (b *balanced) ask(command string) string {
 // admitted returns how many requests of a client reached the site, as HAProxy has counted.
 func (b *balanced) admitted(client string) int {
 	found := regexp.MustCompile(`key=` + regexp.QuoteMeta(client) + ` .*http_req_cnt=(\d+)`).
-		FindStringSubmatch(b.ask("show table site"))
+		FindStringSubmatch(b.query("show table site"))
 	if found == nil {
 		return 0
 	}
@@ -185,7 +185,7 @@ func (b *balanced) admitted(client string) int {
 // errors returns how many answers of the members had a status from 500 on, as HAProxy has counted; its own are not
 // among them.
 func (b *balanced) errors() (sum int) {
-	lines := strings.Split(b.ask("show stat"), "\n")
+	lines := strings.Split(b.query("show stat"), "\n")
 	columns := strings.Split(strings.TrimPrefix(lines[0], "# "), ",")
 	for _, line := range lines[1:] {
 		fields := strings.Split(line, ",")
