@@ -126,7 +126,8 @@ func startBalanced(t *testing.T, clocks ...time.Duration) *balanced {
 	for i, off := range clocks {
 		admin := freeAddr(t)
 		args := ownState(t, []string{"-c", policy, "--upstream", "http://" + counted, "--admin", admin})
-		p := launch(t, &exec.Cmd{Path: self, Args: append([]string{"fairshare", "serve", "--listen", "127.0.0.1:0"}, args...),
+		args = append([]string{"fairshare", "serve", "--listen", "127.0.0.1:0"}, args...)
+		p := launch(t, &exec.Cmd{Path: self, Args: args,
 			Env: append(os.Environ(), clockVariable+"="+off.String())})
 		log := &output{}
 		p.lines = bufio.NewReader(io.TeeReader(p.stderr, log))
