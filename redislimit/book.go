@@ -16,7 +16,7 @@ type book [bookShards]bookShard
 
 const (
 	bookShards = 64
-	entryBytes = 168 // with its share of the index
+	entryBytes = 176 // with its share of the index
 )
 
 type bookShard struct {

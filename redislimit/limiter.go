@@ -98,12 +98,12 @@ func Open(ctx context.Context, limits []fairshare.Limit, opts Options) (*Limiter
 	rand.Read(c.me[:])
 	c.secret.Store(&own)
 	c.specs.Store(&[]*spec{})
-	c.book.init(opts.Memory - opts.Memory/4)
+	c.book.init(opts.Memory - opts.Memory/5)
 	c.members.Store(1)
 	c.most.Store(1)
 	c.stats.init()
 	c.events.report = opts.Report
-	local, err := memlimit.New(limits, memlimit.Options{Memory: opts.Memory / 4})
+	local, err := memlimit.New(limits, memlimit.Options{Memory: opts.Memory / 5})
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ type Options struct {
 	// Away says what a member admits while the store cannot be reached.
 	Away Away
 
-	// Memory is the size in bytes of the tables of this member: a quarter for the
+	// Memory is the size in bytes of the tables of this member: a fifth for the
 	// counters, see [memlimit.Options], and the rest for what is known of the store. 0
 	// means memlimit.DefaultMemory. A client and limit takes about 190 bytes.
 	Memory int64
