@@ -66,6 +66,7 @@ func (g *Guard) decide(ctx context.Context, d *decision, v *Verdict) error {
 		return nil
 	}
 	if block := g.walk(d, v); block != nil || d.dryBlock != nil {
+		d.fill()
 		return g.decideBlocked(ctx, d, v, block)
 	}
 	return g.decideLimits(ctx, d, v)
@@ -87,13 +88,20 @@ func (g *Guard) decideBlocked(ctx context.Context, d *decision, v *Verdict, bloc
 // decideLimits takes the limits that the walk has gathered.
 func (g *Guard) decideLimits(ctx context.Context, d *decision, v *Verdict) error {
 	if d.crowd >= 0 {
+		d.fill()
 		d.add(d.crowd, g.crowdLimit, false)
 	}
-	if len(d.takes) == 0 {
+	if len(d.takes) == 0 && (d.group == nil || len(d.group.takes) == 0) {
 		v.Action = Allow
 		d.noteShown()
 		return nil
 	}
+	if d.group != nil && d.takePrepared() {
+		v.Action, d.taken, d.tried = Allow, true, true
+		d.noteShown()
+		return nil
+	}
+	d.fill()
 	over, dry, err := d.take(ctx)
 	if err != nil {
 		return fmt.Errorf("limits of client %s: %w", d.req.Addr, err)
@@ -195,7 +203,8 @@ func (d *decision) key(limit int) []byte {
 		return d.keyOf[of]
 	}
 	begin := len(d.keys)
-	if by := d.guard.limits[limit].By; len(by) == 1 && by[0].Kind == ByAddr && d.isPlainClient() {
+	if by := d.guard.limits[limit].By; len(by) == 1 && d.isPlainClient() &&
+		(by[0].Kind == ByAddr || by[0].Kind == ByVisitor && d.req.Visitor.ID == 0) {
 		d.keys = appendAddr(d.keys, ByAddr, d.req.Addr, d.guard.bits4, d.guard.bits6) // as appendKey, and faster
 	} else {
 		d.keys = d.appendKey(d.keys, by)

@@ -19,9 +19,15 @@ type decision struct {
 	settled []settlement // of each take
 	matched []int32      // rules whose match held
 
-	site       int      // of the request, in Policy.Sites; −1: none
-	set        *ruleSet // of the site
-	candidates []uint64 // of walkIndex
+	site       int                     // of the request, in Policy.Sites; −1: none
+	set        *ruleSet                // of the site
+	candidates []uint64                // of walkIndex
+	hold       []uint64                // the rules of walkIndex that hold, for group
+	group      *takeGroup              // the takes, until fill gathers them; nil if it has
+	groupKeys  [MaxPreparedKeys][]byte // the keys of group, if it is prepared
+	names      KeyNames                // of prepared takes
+	holds      bool                    // the prepared takes of group have passed
+	released   ResourceSet             // what is settled of these
 	charges    []Charge
 	taken      bool // the enforced takes were charged
 	wallTime   bool // the request had no time: now is of the system clock
@@ -93,6 +99,7 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.takes, d.tallies, d.settled = d.takes[:0], d.tallies[:0], d.settled[:0]
 	d.matched, d.charges = d.matched[:0], d.charges[:0]
 	d.taken, d.tried, d.probe, d.shows = false, false, false, 0
+	d.group, d.holds, d.released = nil, false, 0
 	d.hashes.page, d.hashes.query, d.dryBlock = 0, 0, nil
 	d.keys, d.known = d.keys[:0], 0
 	d.folded, d.agentKnown, d.pageKnown, d.cookie, d.referer = false, false, false, cookieUnknown, 0

@@ -14,6 +14,7 @@ import (
 type Guard struct {
 	policy    *Policy
 	limiter   Limiter
+	preparer  Preparer  // limiter, if it is one; else nil
 	bans      Bans      // nil only if no rule has a ban
 	banFilter BanFilter // bans, if it is one; else nil
 	rules     []compiledRule
@@ -35,6 +36,7 @@ type Guard struct {
 	decisions    sync.Pool
 	agents       []*condition // user agent conditions that agentCache remembers
 	agentCache   agentCache
+	groups       groups
 	waiting      waiting
 	busy         atomic.Pointer[func(site string) bool] // nil: UseBusy was not called
 
@@ -60,7 +62,6 @@ type compiledRule struct {
 	match          matcher
 	unless         matcher
 	ends           matcher // of a limit that is Last: the match as a permission, since it skips the rules below
-	plain          bool    // the rule is a limit, the walk goes on behind it, and it holds if its match does
 	limit          int     // place in limits, or −1
 	lowered        int     // place of the limit for newcomers, or −1
 	loweredCeiling int     // its ceiling
@@ -104,7 +105,11 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 		bans = nil
 	}
 	banFilter, _ := bans.(BanFilter)
-	g := &Guard{policy: policy, limiter: limiter, bans: bans, banFilter: banFilter,
+	preparer, _ := limiter.(Preparer)
+	if preparer != nil && !preparer.PreparesFor(limiter) {
+		preparer = nil
+	}
+	g := &Guard{policy: policy, limiter: limiter, preparer: preparer, bans: bans, banFilter: banFilter,
 		limits: policy.Limits(), history: new(History),
 		crowdLimit: -1}
 	g.bits4, g.bits6 = policy.prefixes()
@@ -140,7 +145,6 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 		if r.Limit != nil {
 			c.limit = limit
 			limit++
-			c.plain = r.Limit.When != Busy && !r.Limit.CrawlDelay && !r.Last
 		}
 		if r.Ban != nil && r.Ban.Unless != nil {
 			c.unless, _ = newMatcher(r.Ban.Unless, as.not())
@@ -203,7 +207,9 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 	g.agentCache.seed = maphash.MakeSeed()
 	g.latest.Store(minTime)
 	g.claimed.Store(minTime)
-	g.decisions.New = func() any { return &decision{guard: g, candidates: make([]uint64, g.indexWords)} }
+	g.decisions.New = func() any {
+		return &decision{guard: g, candidates: make([]uint64, g.indexWords), hold: make([]uint64, g.indexWords)}
+	}
 	return g, nil
 }
 

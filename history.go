@@ -70,10 +70,8 @@ func ticks(t time.Time) uint64 { return uint64(t.Unix()/int64(tick/time.Second))
 // since returns how many ticks have gone by; a time in the future counts as
 // now.
 func since(then, now uint64) uint64 {
-	if d := (now - then) & tickMask; d <= tickMask/2 {
-		return d
-	}
-	return 0
+	d := (now - then) & tickMask
+	return d &^ -(d >> (tickBits - 1)) // without a branch: 0 if the highest bit is set
 }
 
 // A clientName is what a client is remembered under. The zero clientName is
@@ -176,12 +174,14 @@ func (h *History) put(set []atomic.Uint64, word, now uint64) {
 			break
 		}
 		first, idle := w>>tickBits&tickMask, since(w&tickMask, now)
-		rank := 2*tickMask + idle // may be forgotten
+		var rank uint64
 		switch {
 		case first == hasAged && idle < agedFor:
 			continue
 		case first != hasAged && idle < cameFor:
 			rank = tickMask - since(first, now)
+		default:
+			rank = 2*tickMask + idle // may be forgotten
 		}
 		if victim < 0 || rank > best {
 			victim, old, best = i, w, rank

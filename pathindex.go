@@ -11,6 +11,7 @@ type pathIndex struct {
 	ends       map[string][]indexedEnd
 	prefixed   [256][]indexedPattern // globs by their second byte; they begin with "/" and that byte
 	others     []indexedPattern
+	names      nameFilter  // of exact and ends
 	filter     *textFilter // of a part of each of others; nil: it has none
 }
 
@@ -56,11 +57,13 @@ func (x *pathIndex) add(set *pathSet, bit uint64) {
 	}
 	for path := range set.exact {
 		x.exact[path] |= bit
+		x.names.add(path)
 	}
 	for extension := range set.extensions {
 		x.extensions[extension] |= bit
 	}
 	for name, ends := range set.ends {
+		x.names.add(name)
 		for _, end := range ends {
 			x.ends[name] = addEnd(x.ends[name], end, bit)
 		}
@@ -100,6 +103,30 @@ func addEnd(ends []indexedEnd, text string, bit uint64) []indexedEnd {
 	return append(ends, indexedEnd{text, bit})
 }
 
+// A nameFilter tells most texts that are not in a set, without a look-up in a map.
+type nameFilter [filterBits / 64]uint64
+
+func (f *nameFilter) add(s string) {
+	n := nameBit(s)
+	f[n/64] |= 1 << (n % 64)
+}
+
+// mayHave reports whether s may be in the set.
+func (f *nameFilter) mayHave(s string) bool {
+	n := nameBit(s)
+	return f[n/64]>>(n%64)&1 == 1
+}
+
+// nameBit returns the bit of a text, from its length and three bytes.
+func nameBit(s string) uint32 {
+	n := len(s)
+	if n == 0 {
+		return 0
+	}
+	w := uint32(n)<<24 | uint32(s[n-1])<<16 | uint32(s[n/2])<<8 | uint32(s[n/4])
+	return w * 0x9E3779B1 >> 20 % filterBits
+}
+
 // match returns the path sets that a path fits: those for which pathSet.match
 // holds.
 func (x *pathIndex) match(d *decision, path string) (sets uint64) {
@@ -109,12 +136,16 @@ func (x *pathIndex) match(d *decision, path string) (sets uint64) {
 	if dot := lastDot(path); dot >= 0 {
 		sets |= x.extensions[path[dot+1:]]
 	}
-	for _, end := range x.ends[path[strings.LastIndexByte(path, '/')+1:]] {
-		if sets|end.sets != sets && strings.HasSuffix(path, end.text) {
-			sets |= end.sets
+	if last := path[strings.LastIndexByte(path, '/')+1:]; x.names.mayHave(last) {
+		for _, end := range x.ends[last] {
+			if sets|end.sets != sets && strings.HasSuffix(path, end.text) {
+				sets |= end.sets
+			}
 		}
 	}
-	sets |= x.exact[path]
+	if x.names.mayHave(path) {
+		sets |= x.exact[path]
+	}
 	if len(path) >= 2 && path[0] == '/' {
 		sets = matchIndexed(x.prefixed[path[1]], path, sets)
 	}

@@ -23,7 +23,10 @@ type Peeker interface {
 func (g *Guard) Peek(ctx context.Context, v *Verdict, now time.Time, found func(*Rule, *Limit, Tally)) error {
 	d := v.d
 	peeker, ok := g.limiter.(Peeker)
-	if !ok || d == nil || d.guard != g || d.gen.Load() != v.gen || len(d.takes) == 0 {
+	if !ok || d == nil || d.guard != g || d.gen.Load() != v.gen {
+		return nil
+	}
+	if d.fill(); len(d.takes) == 0 {
 		return nil
 	}
 	d.peeked = append(d.peeked[:0], d.tallies...)

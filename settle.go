@@ -74,6 +74,9 @@ func (g *Guard) settle(ctx context.Context, d *decision, out *Outcome) error {
 		}
 		d.shows = 0
 	}
+	if d.settlePrepared(out) {
+		return nil
+	}
 	d.gatherCharges(out)
 	if len(d.charges) == 0 {
 		return nil
@@ -91,6 +94,9 @@ func (g *Guard) settle(ctx context.Context, d *decision, out *Outcome) error {
 func (g *Guard) Metered(v *Verdict) bool {
 	if v.d == nil || !v.d.taken {
 		return false
+	}
+	if v.d.group != nil {
+		return v.d.group.held&^(1<<Concurrent) != 0
 	}
 	for i := range v.d.takes {
 		if g.limits[v.d.takes[i].Limit].Resource.Held() {
@@ -112,6 +118,7 @@ func (d *decision) gatherCharges(out *Outcome) {
 	if !d.taken {
 		return
 	}
+	d.fill()
 	for i := range d.takes {
 		take, p := &d.takes[i], &d.settled[i]
 		if take.DryRun && !d.tried || p.final {
@@ -248,6 +255,24 @@ func (l *Limit) costOf(out *Outcome) int64 {
 		}
 	}
 	return 0
+}
+
+// resources returns those that are finally settled with a part.
+func (p Part) resources() (set ResourceSet) {
+	switch p {
+	case SettleRest, SettleNotForwarded:
+		return ^ResourceSet(0)
+	case SettleSlots:
+		return 1 << Concurrent
+	case SettleHeader:
+		return 1 << Errors
+	}
+	for r := Requests; r <= Failures; r++ {
+		if p.ends(r) {
+			set |= 1 << r
+		}
+	}
+	return set
 }
 
 // ends reports whether a resource is finally settled with a part.

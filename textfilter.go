@@ -48,11 +48,16 @@ func (f *textFilter) hash(w uint32) uint32 { return (w & f.mask) * 0x9E3779B1 >>
 // mayMatch reports whether a text in lower case may contain one of the patterns.
 func (f *textFilter) mayMatch(folded string) bool {
 	i := 0
-	for ; i+4 <= len(folded); i++ {
-		s := folded[i : i+4]
-		if f.has(uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24) {
-			return true
+	if len(folded) >= 4 {
+		w := uint32(folded[0])<<8 | uint32(folded[1])<<16 | uint32(folded[2])<<24
+		mask, all := f.mask, &f.bits
+		for _, c := range []byte(folded[3:]) {
+			w = w>>8 | uint32(c)<<24 // the last four bytes
+			if n := (w & mask) * 0x9E3779B1 >> 20; all[n/64]>>(n%64)&1 == 1 {
+				return true
+			}
 		}
+		i = len(folded) - 3
 	}
 	for ; i+f.bytes <= len(folded); i++ { // the last bytes, if fewer than four count
 		var w uint32

@@ -92,6 +92,7 @@ func (v *Verdict) Limits(found func(*Rule, *Limit, Tally)) {
 	if v.d == nil || v.d.gen.Load() != v.gen {
 		return
 	}
+	v.d.fill()
 	for i := range v.d.takes {
 		if t := &v.d.takes[i]; !t.DryRun && !v.d.guard.isCeiling(t.Limit) {
 			found(v.d.ruleOf(i), &v.d.guard.limits[t.Limit], v.d.tallies[i])
@@ -105,7 +106,11 @@ func (v *Verdict) Matched(found func(rule int)) {
 	if v.d == nil || v.d.gen.Load() != v.gen {
 		return
 	}
-	for _, i := range v.d.matched {
+	matched := v.d.matched
+	if v.d.group != nil {
+		matched = v.d.group.matched
+	}
+	for _, i := range matched {
 		found(int(i))
 	}
 }

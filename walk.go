@@ -33,12 +33,36 @@ type walkIndex struct {
 
 // A walkStep is one rule of a walkIndex.
 type walkStep struct {
-	uses  uint64         // its conditions among shared, one bit each
-	own   []ownCondition // the conditions that are neither indexed nor shared, the cheap ones first
-	rule  int32          // place in Guard.rules
-	limit int32          // of a rule that is plain: place in Guard.limits
-	plain bool           // as in compiledRule
-	dry   bool           // the rule is in dry run
+	uses   uint64         // its conditions among shared, one bit each
+	own    []ownCondition // the conditions that are neither indexed nor shared, the cheap ones first
+	rule   int32          // place in Guard.rules
+	limit  int32          // of a limit: place in Guard.limits; else −1
+	simple simpleRule
+	dry    bool // the rule is in dry run
+}
+
+// A simpleRule says what a rule that holds does, if that depends on nothing but whether
+// it holds.
+type simpleRule uint8
+
+const (
+	notSimple       simpleRule = iota
+	simpleLimit                // the walk goes on behind it
+	simpleBusyLimit            // a limit, while the upstream is busy
+	simpleAllow                // the walk ends
+)
+
+// simple returns what a rule does.
+func (r *compiledRule) simple() simpleRule {
+	switch {
+	case r.Limit == nil && r.Action == Allow:
+		return simpleAllow
+	case r.Limit == nil || r.Limit.CrawlDelay || r.Last:
+		return notSimple
+	case r.Limit.When == Busy:
+		return simpleBusyLimit
+	}
+	return simpleLimit
 }
 
 // An ownCondition is a condition that only its rule evaluates.
@@ -111,7 +135,7 @@ func newWalkIndex(rules []compiledRule, places []int32, foldPaths bool) *walkInd
 			x.anyPath[word] |= bit
 		}
 		x.steps = append(x.steps, walkStep{own: own, rule: places[i], limit: int32(rules[i].limit),
-			plain: rules[i].plain, dry: rules[i].DryRun})
+			simple: rules[i].simple(), dry: rules[i].DryRun})
 	}
 	x.paths.addFilter()
 	x.share()
@@ -299,11 +323,16 @@ func (g *Guard) walk(d *decision, v *Verdict) *compiledRule {
 	if len(set.rules) < fewRules || !set.index.candidates(d, candidates) {
 		return g.walkAll(d, v)
 	}
-	x, named := set.index, !d.req.Via.IsValid()
-	known := uint64(0) // the shared conditions that were evaluated and hold
+	x, hold := set.index, d.hold[:len(candidates)]
+	steps := x.steps
+	clear(hold)
+	together := !d.req.Via.IsValid() && !d.probe // the rules that hold are gathered at the end, see takeGroup
+	known := uint64(0)                           // the shared conditions that were evaluated and hold
+walk:
 	for word := range candidates {
 		for rules := candidates[word]; rules != 0; {
-			step := &x.steps[word*64+mathbits.TrailingZeros64(rules)]
+			rule := mathbits.TrailingZeros64(rules)
+			step := &steps[word*64+rule]
 			rules &= rules - 1
 			if len(step.own) > 0 {
 				var holds bool
@@ -319,15 +348,44 @@ func (g *Guard) walk(d *decision, v *Verdict) *compiledRule {
 					continue
 				}
 			}
-			if named && step.plain {
-				d.matched = append(d.matched, step.rule)
-				d.add(int(step.rule), int(step.limit), step.dry)
-			} else if block, ends := g.apply(int(step.rule), d, v); ends {
-				return block
+			switch {
+			case !together || step.simple == notSimple:
+				if together {
+					d.gatherHold(x)
+					together = false
+				}
+				if block, ends := g.apply(int(step.rule), d, v); ends {
+					return block
+				}
+			case step.simple == simpleBusyLimit && !d.isBusy():
+			default:
+				hold[word] |= 1 << rule
+				if step.simple == simpleAllow {
+					break walk
+				}
 			}
 		}
 	}
+	if together {
+		if d.group = g.groupOf(set, hold); d.group == nil || d.group.picky {
+			d.group = nil
+			d.gatherHold(x)
+		}
+	}
 	return nil
+}
+
+// gatherHold gathers the takes of the rules in d.hold.
+func (d *decision) gatherHold(x *walkIndex) {
+	for word, rules := range d.hold[:len(x.anyPath)] {
+		for ; rules != 0; rules &= rules - 1 {
+			step := &x.steps[word*64+mathbits.TrailingZeros64(rules)]
+			d.matched = append(d.matched, step.rule)
+			if step.limit >= 0 {
+				d.add(int(step.rule), int(step.limit), step.dry)
+			}
+		}
+	}
 }
 
 // evaluateOwn reports whether the conditions of one rule hold, and the shared ones that are evaluated

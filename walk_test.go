@@ -155,6 +155,7 @@ func TestWalkAgreesWithPlainWalk(t *testing.T) {
 					indexed++
 				}
 				blocks[i] = walk(d, &verdicts[i])
+				d.fill()
 				applied[i], takes[i] = d.matched, d.takes
 			}
 			if !slices.Equal(applied[0], applied[1]) || blocks[0] != blocks[1] ||

@@ -33,6 +33,8 @@ func Run(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limite
 		{"settled at once", runSettledAtOnce},
 		{"held at once", runHeldAtOnce},
 		{"overshoot", runOvershoot},
+		{"prepared", runPrepared},
+		{"prepared at once", runPreparedAtOnce},
 	})
 }
 

@@ -7,42 +7,58 @@ import (
 )
 
 // A holdings behaves like a map under random additions and removals, and
-// becomes small again.
+// becomes small again. Holders may be kept over changes.
 func TestHoldingsAgreesWithMap(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var h holdings
-		model := map[slotKey]int64{}
-		key := func() slotKey { // few values of first, so that entries meet
-			return slotKey{uint64(rnd.IntN(40)) * 8, uint64(rnd.IntN(8)), uint16(rnd.IntN(3))}
+		model := map[holding]int64{}
+		kept := map[keyName]*holder{}
+		random := func() (*holder, holding) { // few values of first, so that cells meet
+			k := holding{keyName{uint64(rnd.IntN(40)) * 8, uint64(rnd.IntN(4))}, uint16(1 + rnd.IntN(6))}
+			if kept[k.keyName] == nil || rnd.IntN(3) == 0 {
+				kept[k.keyName] = &holder{keyName: k.keyName, place: rnd.IntN(3) - 1}
+			}
+			return kept[k.keyName], k
 		}
 		for step := range 20_000 {
-			k, n := key(), int64(rnd.IntN(3))+1
-			if rnd.IntN(100) < 60-20*(step/4000%3) {
-				h.add(&k, n)
-				model[k] += n
-			} else {
-				h.giveBack(&k, n)
+			of, k := random()
+			n := int64(rnd.IntN(3)) + 1
+			switch {
+			case rnd.IntN(100) >= 60-20*(step/4000%3):
+				h.giveBack(of, k.id, n)
 				if model[k] -= n; model[k] <= 0 {
 					delete(model, k)
 				}
+			case h.get(of, k.id) == 0:
+				h.begin(of, k.id, n)
+				model[k] += n
+			default:
+				h.add(of, k.id, n)
+				model[k] += n
 			}
-			k = key()
-			if got := h.get(&k); got != model[k] {
+			of, k = random()
+			if got := h.get(of, k.id); got != model[k] {
 				t.Fatalf("seed %d, step %d: %+v has %d, want %d", seed, step, k, got, model[k])
 			}
-			if h.n != len(model) {
-				t.Fatalf("seed %d, step %d: %d entries, want %d", seed, step, h.n, len(model))
+			used := 0
+			for i := range h.cells {
+				if h.cells[i].ids != 0 {
+					used++
+				}
+			}
+			if h.n != used || used > len(model) {
+				t.Fatalf("seed %d, step %d: %d of %d cells for %d amounts", seed, step, h.n, used, len(model))
 			}
 		}
 		if got := maps.Collect(h.all()); !maps.Equal(got, model) {
 			t.Fatalf("seed %d: %v, want %v", seed, got, model)
 		}
 		for k := range model {
-			h.giveBack(&k, 1<<40)
+			h.giveBack(&holder{keyName: k.keyName}, k.id, 1<<40)
 		}
-		if h.n != 0 || len(h.entries) > fewestHoldings {
-			t.Errorf("seed %d: %d entries in %d places after all were given back", seed, h.n, len(h.entries))
+		if h.n != 0 || len(h.cells) > fewestCells {
+			t.Errorf("seed %d: %d cells of %d after all were given back", seed, h.n, len(h.cells))
 		}
 	}
 }

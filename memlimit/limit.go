@@ -33,6 +33,7 @@ type limit struct {
 	layout
 	salt    uint64 // keeps one key's states of several limits apart
 	allowed uint64 // N, or the burst
+	room0   uint64 // held: if less is held, a key with a fresh state passes; 0: not known
 	w       uint64 // window in ns; 0 of concurrent
 	far     uint64 // a state further ahead of now is rewound: in windows or, of GCRA and quiet, in ns
 
@@ -110,6 +111,7 @@ func newLimit(l *fairshare.Limit) (*limit, error) {
 	case l.Algorithm == fairshare.GCRA:
 		c.compileGCRA(uint64(l.N))
 	default:
+		c.room0 = c.allowed
 		c.far = 1 + (clockDrift+c.w-1)/c.w
 		c.layout = c.windowLayout(l.Resource != fairshare.Requests && !l.Resource.CountsAnswers() &&
 			l.Resource != fairshare.Refusals)
@@ -143,6 +145,9 @@ func (l *limit) compileGCRA(n uint64) {
 	l.burst = l.times(l.allowed)
 	l.ceiling = l.times(2 * l.allowed)
 	l.far += l.ceiling.ns
+	if l.room0 = 0; l.burst.ns < farthest {
+		l.room0 = l.allowed
+	}
 }
 
 func gcd(a, b uint64) uint64 {
@@ -196,15 +201,21 @@ func (l *limit) blank(now int64) view {
 
 // load reads the state at slot i of s.
 func (l *limit) load(s *set, i int, now int64) view {
+	blank := l.blank(now)
+	return l.loadFrom(s, i, &blank, now)
+}
+
+// loadFrom is load for a known view of a fresh state.
+func (l *limit) loadFrom(s *set, i int, blank *view, now int64) view {
 	lo, hi := s.slot[i][0]&lowMask, s.slot[i][1]
 	switch l.kind {
 	case windowNarrow:
-		return l.roll(hi>>lowBits, lo, hi&lowMask, now)
+		return l.rollFrom(*blank, hi>>lowBits, lo, hi&lowMask)
 	case windowPacked:
 		n := l.countLen
-		return l.roll(lo>>(2*n-64), (hi>>n|lo<<(64-n))&l.most, hi&l.most, now)
+		return l.rollFrom(*blank, lo>>(2*n-64), (hi>>n|lo<<(64-n))&l.most, hi&l.most)
 	case windowWide:
-		return l.roll(hi, s.slot[i+1][0], s.slot[i+1][1], now)
+		return l.rollFrom(*blank, hi, s.slot[i+1][0], s.slot[i+1][1])
 	case gcraNarrow:
 		return l.viewOfTAT(int64(hi), lo, now)
 	case gcraWide:
@@ -213,7 +224,7 @@ func (l *limit) load(s *set, i int, now int64) view {
 	v := view{num: int64(hi), ns: uint64(now), cur: lo}
 	switch {
 	case v.cur == 0 || now > v.num && uint64(now)-uint64(v.num) >= l.w:
-		return l.blank(now)
+		return *blank
 	case v.num > now && uint64(v.num)-uint64(now) > l.far:
 		v.num = now
 	}
@@ -250,7 +261,11 @@ func (l *limit) storeRewound(p spot, tag uint64, v *view) {
 // roll brings a window's state to time now. A time before the state's own
 // window counts as that window's beginning, unless it is too far ahead.
 func (l *limit) roll(num, prev, cur uint64, now int64) view {
-	v := l.blank(now)
+	return l.rollFrom(l.blank(now), num, prev, cur)
+}
+
+// rollFrom is roll for a known view of a fresh state, v.
+func (l *limit) rollFrom(v view, num, prev, cur uint64) view {
 	if prev|cur == 0 {
 		return v
 	}

@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"maps"
 	"math"
 	"runtime"
@@ -257,85 +256,91 @@ func (l *Limiter) takeBoth(at int64, takes []fairshare.Take, tallies []fairshare
 func (l *Limiter) Settle(_ context.Context, now time.Time, charges []fairshare.Charge) error {
 	at := now.UnixNano()
 	var keys keyHashes
-	var locked *shard // the shard of the last charge that needs one
+	shards := uint64(0) // that are needed, one bit each
+	for i := range charges {
+		if c := &charges[i]; l.limits[c.Limit].tracked {
+			shards |= 1 << shardOf(keys.of(l, c.Key).first)
+		}
+	}
+	l.slots.lock(shards)
 	for i := range charges {
 		c := &charges[i]
-		lim := l.limit(c.Limit, c.Every)
-		key := keys.of(l, c.Key)
-		hash := key.hash ^ lim.salt
-		if !lim.tracked {
-			if c.Cost != 0 {
-				l.table.change(lim, hash, at, c.Cost, c.At.UnixNano())
-			}
-			continue
+		lim, key := l.limit(c.Limit, c.Every), keys.of(l, c.Key)
+		if c.Cost != 0 && lim.kind != concurrent {
+			l.table.change(lim, key.first^lim.salt, at, c.Cost, c.At.UnixNano())
 		}
-		if sh := &l.slots.shards[shardOf(key.hash)]; sh != locked {
-			if locked != nil {
-				locked.mu.Unlock()
-			}
-			sh.mu.Lock()
-			locked = sh
-		}
-		name := slotKey{hash, key.second(l), lim.id}
-		if lim.held {
-			l.settleHeld(lim, locked, &name, at, c)
-		} else if c.Cost < 0 {
-			locked.taken.giveBack(&name, 1)
+		switch {
+		case lim.held:
+			l.settleHeld(lim, key.name(l), at, c)
+		case lim.tracked && c.Cost < 0:
+			l.slots.shards[shardOf(key.first)].taken.giveBack(key.name(l), lim.id, 1)
 		}
 	}
-	if locked != nil {
-		locked.mu.Unlock()
-	}
+	l.slots.unlock(shards)
 	runtime.KeepAlive(l.table)
 	return nil
 }
 
-// settleHeld charges a cost and gives back what was held for it. The shard is
-// locked, so that nobody finds both or neither.
-func (l *Limiter) settleHeld(lim *limit, sh *shard, name *slotKey, at int64, c *fairshare.Charge) {
-	if c.Cost != 0 {
-		l.table.change(lim, name.first, at, c.Cost, c.At.UnixNano())
-	}
-	sh.taken.giveBack(name, c.Held)
+// settleHeld gives back what was held for a cost, which is charged already, and learns
+// it. The shard has been locked since before the charge, so that nobody finds both or
+// neither.
+func (l *Limiter) settleHeld(lim *limit, k *holder, at int64, c *fairshare.Charge) {
+	sh := &l.slots.shards[shardOf(k.first)]
+	sh.taken.giveBack(k, lim.id, c.Held)
 	if c.Ends && lim.costly {
 		total := min(float64(max(0, c.Total)), float64(lim.allowed))
 		sh.means = sh.means.made(l.slots.means)
-		sh.means.learn(lim, *l.table.limits.Load(), name.first, total, at)
+		sh.means.learn(lim, *l.table.limits.Load(), k.first^lim.salt, total, at)
 		l.pages.learn(lim, *l.table.limits.Load(), c.Page, total, at)
 	}
 }
 
-// keyHashes hashes each key of a request once. Keys are the same if they are the
-// same memory.
+// keyHashes hashes each of the first keys of a request once. Keys are the same if they
+// are the same memory.
 type keyHashes struct {
 	known [4]keyHash
-	n     int // of the next one that is replaced
+	n     int     // of known
+	other keyHash // the last key that is not among them
 }
 
-// A keyHash is the hash of one key.
+// A keyHash is the hash of one key. It has no salt.
 type keyHash struct {
-	key   []byte // nil: none
-	hash  uint64 // without a salt
-	other uint64 // the second half of 128 bits
-	both  bool   // other is filled in
+	key    []byte
+	holder      // second is filled in by name
+	named  bool // it is filled in
 }
 
-func (k *keyHashes) of(l *Limiter, key []byte) *keyHash {
-	if h := &k.known[0]; h.is(key) && k.n > 0 {
-		return h
-	}
-	if h := &k.known[1]; h.is(key) && k.n > 1 {
-		return h
-	}
-	for i := 2; i < min(k.n, len(k.known)); i++ {
-		if h := &k.known[i]; h.is(key) {
-			return h
+// of returns the hash of a key. That of a fifth key is good until the next call.
+func (k *keyHashes) of(l *Limiter, key []byte) *keyHash { return k.at(k.find(l, key)) }
+
+// find returns the index of a key in known; −1 if it is the other one.
+func (k *keyHashes) find(l *Limiter, key []byte) int {
+	for i := 0; i < k.n; i++ {
+		if k.known[i%len(k.known)].is(key) {
+			return i
 		}
 	}
-	h := &k.known[k.n%len(k.known)]
-	k.n++
-	h.key, h.hash, h.both = key, l.table.secret.hash(key), false
-	return h
+	return k.hash(l, key)
+}
+
+// at returns a key by its index.
+func (k *keyHashes) at(i int) *keyHash {
+	if i < 0 {
+		return &k.other
+	}
+	return &k.known[i%len(k.known)]
+}
+
+// hash is find for a key that is not known.
+func (k *keyHashes) hash(l *Limiter, key []byte) int {
+	i := -1
+	if k.n < len(k.known) {
+		i = k.n
+		k.n++
+	}
+	h := k.at(i)
+	h.key, h.named, h.first, h.place = key, false, l.table.secret.hash(key), -1
+	return i
 }
 
 // is reports whether key is the same memory.
@@ -343,12 +348,12 @@ func (h *keyHash) is(key []byte) bool {
 	return unsafe.SliceData(h.key) == unsafe.SliceData(key) && len(h.key) == len(key)
 }
 
-// second returns the second half of the hash.
-func (h *keyHash) second(l *Limiter) uint64 {
-	if !h.both {
-		h.other, h.both = maphash.Bytes(l.slots.second, h.key), true
+// name returns the whole name of the key.
+func (h *keyHash) name(l *Limiter) *holder {
+	if !h.named {
+		h.second, h.named = l.slots.second.hash(h.key), true
 	}
-	return h.other
+	return &h.holder
 }
 
 // Stats says how full the table is and what was lost.

@@ -20,12 +20,12 @@ func (l *Limiter) Peek(_ context.Context, now time.Time, takes []fairshare.Take,
 	for i := range takes {
 		lim := l.limit(takes[i].Limit, takes[i].Every)
 		key := keys.of(l, takes[i].Key)
-		hash := key.hash ^ lim.salt
+		hash := key.first ^ lim.salt
 		inProgress := uint64(0) // slots that are taken, or what is held
 		if lim.tracked {
-			name, sh := slotKey{hash, key.second(l), lim.id}, &l.slots.shards[shardOf(key.hash)]
+			sh := &l.slots.shards[shardOf(key.first)]
 			sh.mu.Lock()
-			inProgress = uint64(sh.taken.get(&name))
+			inProgress = uint64(sh.taken.get(key.name(l), lim.id))
 			sh.mu.Unlock()
 		}
 		cost := uint64(max(0, takes[i].Cost))

@@ -1,7 +1,7 @@
 package memlimit
 
 import (
-	"hash/maphash"
+	"math/bits"
 	"sync"
 
 	"fairshare"
@@ -15,7 +15,7 @@ import (
 // All limits of a key are in one shard. A shard is locked before any set of the
 // table, several in ascending order.
 type slots struct {
-	second maphash.Seed // the second half of a key's 128 bits
+	second secret // of the second half of a key's 128 bits
 	shards [64]shard
 	means  int // that each shard remembers
 }
@@ -27,18 +27,24 @@ type shard struct {
 	_     [16]byte // to two cache lines of its own
 }
 
-// A slotKey names a key under a limit. It holds a hash of 128 bits in place
-// of the key, so that taking a slot copies nothing.
-type slotKey struct {
-	first, second uint64
-	id            uint16
-}
-
-func newSlots() *slots { return &slots{second: maphash.MakeSeed()} }
+func newSlots() *slots { return &slots{second: newSeed().secret()} }
 
 // shardOf returns the number of the shard that a key is in. hash is that of the
 // key alone, without a limit's salt.
 func shardOf(hash uint64) int { return int(hash >> 58) }
+
+// lock locks shards, one bit each, in ascending order.
+func (s *slots) lock(shards uint64) {
+	for ; shards != 0; shards &= shards - 1 {
+		s.shards[bits.TrailingZeros64(shards)].mu.Lock()
+	}
+}
+
+func (s *slots) unlock(shards uint64) {
+	for ; shards != 0; shards &= shards - 1 {
+		s.shards[bits.TrailingZeros64(shards)].mu.Unlock()
+	}
+}
 
 // inProgress returns how many slots of concurrent limits are taken.
 func (l *Limiter) inProgress() int64 {

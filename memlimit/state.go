@@ -78,14 +78,14 @@ func (l *Limiter) AddHeld(limit int, key []byte, amount int64) {
 	if amount == 0 || !lim.tracked {
 		return
 	}
-	hash, keys := l.table.secret.hash(key), keyHashes{}
-	name := slotKey{hash ^ lim.salt, keys.of(l, key).second(l), lim.id}
-	sh := &l.slots.shards[shardOf(hash)]
+	var keys keyHashes
+	k := keys.of(l, key).name(l)
+	sh := &l.slots.shards[shardOf(k.first)]
 	sh.mu.Lock()
 	if amount > 0 {
-		sh.taken.add(&name, min(amount, math.MaxInt64/4))
+		sh.taken.add(k, lim.id, min(amount, math.MaxInt64/4))
 	} else {
-		sh.taken.giveBack(&name, -max(amount, -math.MaxInt64))
+		sh.taken.giveBack(k, lim.id, -max(amount, -math.MaxInt64))
 	}
 	sh.mu.Unlock()
 	runtime.KeepAlive(l.table)

@@ -159,33 +159,50 @@ func (s *set) overflowed() bool { return atomic.LoadUint64(&s.head)&overflowBit 
 
 // find returns the slot of the state with that id and tag, or -1.
 func (s *set) find(id uint16, tag uint64) int {
-	for slots := s.withID(atomic.LoadUint64(&s.head), id); slots != 0; slots &= slots - 1 {
-		if i := bits.TrailingZeros8(slots); s.slot[i][0]^tag <= lowMask {
+	first, last := s.fieldsOf(atomic.LoadUint64(&s.head), id)
+	for ; first != 0; first &= first - 1 {
+		if i := bits.TrailingZeros64(first) / idBits; s.slot[i%setSlots][0]^tag <= lowMask {
+			return i
+		}
+	}
+	for ; last != 0; last &= last - 1 {
+		if i := 3 + bits.TrailingZeros64(last)/idBits; s.slot[i%setSlots][0]^tag <= lowMask {
 			return i
 		}
 	}
 	return -1
 }
 
-// withID returns the slots with a limit's id, one bit each. It reads the first cache line of s only
-// and compares all ids at once. In ids^id, a field of 12 bits is zero if its id is equal. Adding
-// 0x7FF to the lower 11 bits sets the highest bit of all other fields.
-func (s *set) withID(head uint64, id uint16) (slots uint8) {
+// fieldsOf returns the highest bits of the fields in head and ids that have a limit's id.
+// It reads the first cache line of s only and compares all ids at once. In ids^id, a field
+// of 12 bits is zero if its id is equal. Adding 0x7FF to the lower 11 bits sets the highest
+// bit of all other fields.
+func (s *set) fieldsOf(head uint64, id uint16) (first, last uint64) {
 	const (
 		each = 1<<(3*idBits) | 1<<(2*idBits) | 1<<idBits | 1
 		rest = each * (idMask >> 1)
 		tops = each << (idBits - 1)
 	)
-	first := head>>headShift ^ uint64(id)*(each>>idBits)
-	last := atomic.LoadUint64(&s.ids) ^ uint64(id)*each
-	first = ^(first&rest + rest | first) & (tops >> idBits)
-	last = ^(last&rest + rest | last) & tops
+	first = head>>headShift ^ uint64(id)*(each>>idBits)
+	last = atomic.LoadUint64(&s.ids) ^ uint64(id)*each
+	return ^(first&rest + rest | first) & (tops >> idBits), ^(last&rest + rest | last) & tops
+}
+
+// withID returns the slots with a limit's id, one bit each.
+func (s *set) withID(head uint64, id uint16) (slots uint8) {
+	first, last := s.fieldsOf(head, id)
 	if first|last == 0 {
 		return 0
 	}
 	const top = idBits - 1
 	return uint8(first>>top&1 | first>>(top+idBits-1)&2 | first>>(top+2*idBits-2)&4 |
 		last>>(top-3)&8 | last>>(top+idBits-4)&16 | last>>(top+2*idBits-5)&32 | last>>(top+3*idBits-6)&64)
+}
+
+// hasID reports whether a limit's id is in s. It is withID != 0.
+func (s *set) hasID(head uint64, id uint16) bool {
+	first, last := s.fieldsOf(head, id)
+	return first|last != 0
 }
 
 func newTable() *table {

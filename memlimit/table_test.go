@@ -264,7 +264,7 @@ func TestTagsAreIndependentOfSets(t *testing.T) {
 	pairs := 0
 	for i := range keys {
 		var key keyHashes
-		hash := key.of(l, number(i)).hash ^ l.limits[0].salt
+		hash := key.of(l, number(i)).first ^ l.limits[0].salt
 		for _, tag := range []uint64{tagOf(hash) >> (64 - bits), 1<<bits + tagOf(hash)>>lowBits&(1<<bits-1)} {
 			p := homeAndTag{l.table.home(hash), tag}
 			pairs += seen[p]

@@ -13,18 +13,24 @@ type work struct {
 	l       *limit
 	home    int // its home set; not of a concurrent limit
 	hash    uint64
-	other   uint64 // second half of its name in slots, if it has one
 	cost    uint64 // of a held limit: what is held for the key
 	take    int32  // its index in the takes
-	shard   uint8  // of slots
+	key     int8   // of a tracked limit: its index in keyHashes.known; −1: it is own
 	tracked bool   // see limit.tracked
 	over    bool
 	second  bool // the set after home is locked too
+	unread  bool // view is not filled in: the state is fresh
 	view
+	own holder
 }
 
-// name returns the name in slots.
-func (w *work) name() slotKey { return slotKey{w.hash, w.other, w.l.id} }
+// holder returns the key of a tracked limit.
+func (w *work) holder(keys *keyHashes) *holder {
+	if w.key < 0 {
+		return &w.own
+	}
+	return &keys.known[int(w.key)%len(keys.known)].holder
+}
 
 // A toLock is a work whose set is to be locked. They are sorted by home before they are.
 type toLock struct {
@@ -67,28 +73,36 @@ func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tal
 			others = true
 			continue
 		}
-		lim := l.limit(take.Limit, take.Every)
-		key := keys.of(l, take.Key)
-		works = works[:len(works)+1]
-		w := &works[len(works)-1]
-		w.slot, w.l, w.take, w.hash, w.cost = -1, lim, int32(i), key.hash^lim.salt, uint64(max(0, take.Cost))
+		lim := &l.limits[take.Limit]
+		if take.Every != 0 {
+			lim = l.pace(take.Limit, take.Every)
+		}
+		place := keys.find(l, take.Key)
+		key := keys.at(place)
+		n := len(works)
+		works = works[:n+1]
+		w := &works[n]
+		w.slot, w.l, w.take, w.hash, w.cost = -1, lim, int32(i), key.first^lim.salt, uint64(max(0, take.Cost))
+		w.home = l.table.home(w.hash)
 		if lim.tracked {
-			w.other, w.shard, w.tracked = key.second(l), uint8(shardOf(key.hash)), true
-			shards |= 1 << w.shard
+			w.tracked, w.key = true, int8(place)
+			if name := key.name(l); place < 0 {
+				w.own = *name
+			}
+			shards |= 1 << shardOf(key.first)
 			if lim.kind == concurrent {
 				continue
 			}
 		}
-		w.home = l.table.home(w.hash)
 		// Locking waits for memory, one set after the other. Looking at all
 		// of them first lets the processor fetch them at the same time.
 		atomic.LoadUint64(&l.table.sets[w.home].head)
 		if !lim.tracked {
-			locks = append(locks, toLock{w.home, len(works) - 1})
+			locks = append(locks, toLock{w.home, n})
 		}
 	}
 	if shards != 0 {
-		return l.takeTracked(now, works, locks, shards, takes, tallies, used), others
+		return l.takeTracked(now, &keys, works, locks, shards, takes, tallies, used), others
 	}
 	sortByHome(locks)
 	pass = l.table.open(works, locks, now)
@@ -113,6 +127,8 @@ func sortByHome(locks []toLock) {
 func (t *table) open(works []work, locks []toLock, now int64) bool {
 	pass := true
 	locked := -1 // the last set that is locked
+	var blank view
+	window := uint64(0) // for which blank is
 	for i := range locks {
 		w := &works[locks[i].work]
 		home, next := &t.sets[w.home], &t.sets[w.home+1]
@@ -136,10 +152,16 @@ func (t *table) open(works []work, locks []toLock, now int64) bool {
 				w.in, w.slot = next, next.find(w.l.id, tag)
 			}
 		}
+		if w.l.kind > windowWide || w.l.w != window {
+			blank, window = w.l.blank(now), w.l.w
+			if w.l.kind > windowWide {
+				window = 0
+			}
+		}
 		if w.slot >= 0 {
-			w.view = w.l.load(w.in, w.slot, now)
+			w.view = w.l.loadFrom(w.in, w.slot, &blank, now)
 		} else {
-			w.view = w.l.blank(now)
+			w.view = blank
 		}
 		if w.over = !w.l.passes(&w.view, w.cost); w.over {
 			pass = false
@@ -148,17 +170,22 @@ func (t *table) open(works []work, locks []toLock, now int64) bool {
 	return pass
 }
 
-// peek reads the state of a held limit without locking its set, and reports
-// whether it could. Such a take writes nothing, and the shard of its key is
+// test tests a held limit without locking the set of its state, and reports whether it
+// could. taken is what is held. Such a take writes nothing, and the shard of its key is
 // locked: its state cannot be charged before the request is decided.
-func (t *table) peek(w *work, now int64) bool {
+func (t *table) test(w *work, taken uint64, now int64) bool {
 	home := &t.sets[w.home]
 	head := atomic.LoadUint64(&home.head)
 	if head&(lockBit|overflowBit) != 0 {
 		return false
 	}
+	slots := home.withID(head, w.l.id)
+	if slots == 0 && taken < w.l.room0 {
+		w.unread = true // most clients have made no error
+		return true
+	}
 	v, tag := w.l.blank(now), tagOf(w.hash)
-	for slots := home.withID(head, w.l.id); slots != 0; slots &= slots - 1 {
+	for ; slots != 0; slots &= slots - 1 {
 		i := bits.TrailingZeros8(slots)
 		low := atomic.LoadUint64(&home.slot[i][0]) ^ tag
 		if low > lowMask {
@@ -177,6 +204,7 @@ func (t *table) peek(w *work, now int64) bool {
 		return false // it may have been half a state that was read
 	}
 	w.view = v
+	w.over = !w.l.passesWith(v, taken)
 	return true
 }
 
@@ -186,6 +214,9 @@ func (t *table) closeAll(works []work, locks []toLock, now int64, pass bool, tal
 	for i := range locks {
 		w := &works[locks[i].work]
 		switch {
+		case pass && w.l.kind == windowNarrow && !w.l.settled && w.slot >= 0: // by far the most common
+			w.cur = min(w.cur+min(w.cost, w.l.most), w.l.most)
+			w.in.write(w.slot, tagOf(w.hash)|w.prev, uint64(w.num)<<lowBits|w.cur)
 		case pass && w.l.settled:
 			w.l.storeRewound(w.spot, tagOf(w.hash), &w.view)
 		case pass:
@@ -222,26 +253,23 @@ func (t *table) closeAll(works []work, locks []toLock, now int64, pass bool, tal
 
 // takeTracked is takeGroup with limits among works that requests in progress
 // have something of. locks are those of the other works, shards those of these limits.
-func (l *Limiter) takeTracked(now int64, works []work, locks []toLock, shards uint64, takes []fairshare.Take,
-	tallies []fairshare.Tally, used []int64) bool {
-	for rest := shards; rest != 0; rest &= rest - 1 {
-		l.slots.shards[bits.TrailingZeros64(rest)].mu.Lock()
-	}
+func (l *Limiter) takeTracked(now int64, keys *keyHashes, works []work, locks []toLock, shards uint64,
+	takes []fairshare.Take, tallies []fairshare.Tally, used []int64) bool {
+	l.slots.lock(shards)
 	pass, locked := true, false
 	for i := range works {
 		w := &works[i]
 		if !w.tracked {
 			continue
 		}
-		name := w.name()
-		taken := uint64(l.slots.shards[w.shard].taken.get(&name))
+		key := w.holder(keys)
+		taken := uint64(l.slots.shards[shardOf(key.first)].taken.get(key, w.l.id))
 		switch {
 		case !w.l.held:
 			w.cur = taken
 			w.over = w.cur+w.cost > w.l.allowed
-		case l.table.peek(w, now):
+		case l.table.test(w, taken, now):
 			w.cost = taken
-			w.over = !w.l.passesWith(w.view, taken)
 		default: // it is read under a lock
 			w.cost, locked = taken, true
 			locks = append(locks, toLock{w.home, i})
@@ -264,30 +292,38 @@ func (l *Limiter) takeTracked(now int64, works []work, locks []toLock, shards ui
 	}
 	l.table.closeAll(works, locks, now, pass, tallies)
 	for i := range works {
-		w := &works[i]
-		switch {
-		case !w.tracked:
-		case pass:
-			sh, cost := &l.slots.shards[w.shard], int64(w.cost)
-			if w.l.held {
-				tally := &tallies[w.take]
-				cost, tally.Expected = l.expected(w.l, sh, w.hash, takes[w.take].Page, now)
-				tally.Held = cost
-			}
-			if cost > 0 {
-				name := w.name()
-				sh.taken.add(&name, cost)
-			}
-		case w.l.held:
-			tallies[w.take] = w.l.tallyHeld(w.view, w.cost, w.over, now)
-		default:
+		if w := &works[i]; !w.tracked {
+			continue
+		} else if pass {
+			l.hold(w, w.holder(keys), &takes[w.take], &tallies[w.take], now)
+		} else if !w.l.held {
 			tallies[w.take] = fairshare.Tally{Over: w.over, Used: int64(w.cur)}
+		} else {
+			if w.unread {
+				w.view = w.l.blank(now)
+			}
+			tallies[w.take] = w.l.tallyHeld(w.view, w.cost, w.over, now)
 		}
 	}
-	for rest := shards; rest != 0; rest &= rest - 1 {
-		l.slots.shards[bits.TrailingZeros64(rest)].mu.Unlock()
-	}
+	l.slots.unlock(shards)
 	return pass
+}
+
+// hold notes what a request has of a tracked limit whose group passes. The shard is locked.
+func (l *Limiter) hold(w *work, key *holder, take *fairshare.Take, tally *fairshare.Tally, now int64) {
+	sh, before, more := &l.slots.shards[shardOf(key.first)], w.cur, int64(w.cost)
+	if w.l.held {
+		before = w.cost
+		more, tally.Expected = l.expected(w.l, sh, w.hash, take.Page, now)
+		tally.Held = more
+	}
+	switch {
+	case more <= 0:
+	case before == 0:
+		sh.taken.begin(key, w.l.id, more)
+	default:
+		sh.taken.add(key, w.l.id, more)
+	}
 }
 
 // noteUsed notes what counts against each limit before works are charged.
@@ -311,7 +347,7 @@ func (l *Limiter) note(now int64, takes []fairshare.Take) {
 	var keys keyHashes
 	for i := range takes {
 		if lim := &l.limits[takes[i].Limit]; takes[i].DryRun && lim.kind == quiet {
-			l.table.change(lim, keys.of(l, takes[i].Key).hash^lim.salt, now, 0, 0)
+			l.table.change(lim, keys.of(l, takes[i].Key).first^lim.salt, now, 0, 0)
 		}
 	}
 }
