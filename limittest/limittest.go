@@ -7,8 +7,8 @@ import (
 )
 
 // Run checks that the limiters which open returns keep what
-// [fairshare.Limiter] promises, and what [fairshare.Peeker] does if they are
-// Peekers. In each nothing is spent yet, and it has room for a few hundred keys.
+// [fairshare.Limiter] promises, and what [fairshare.Peeker] and
+// [fairshare.Preparer] do if they are one. In each nothing is spent yet, and it has room for a few hundred keys.
 func Run(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshare.Limiter) {
 	runTests(t, open, []conformanceTest{
 		{"tables", runTables},
