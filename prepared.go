@@ -69,8 +69,8 @@ const mostGroups = 128
 
 // groups remembers the takeGroups of recent requests. Each has one place.
 type groups struct {
-	places [mostGroups]atomic.Pointer[takeGroup]
-	misses atomic.Uint32
+	entries [mostGroups]atomic.Pointer[takeGroup]
+	misses  atomic.Uint32
 }
 
 // replaceEvery is how many requests without a group make one replace another, which
@@ -86,8 +86,8 @@ func (g *Guard) groupOf(set *ruleSet, rules []uint64) *takeGroup {
 		hash = (hash ^ word) * 0x9E3779B97F4A7C15
 		hash ^= hash >> 32
 	}
-	place := &g.groups.places[hash%mostGroups]
-	known := place.Load()
+	entry := &g.groups.entries[hash%mostGroups]
+	known := entry.Load()
 	if known != nil && known.set == set && slices.Equal(known.rules, rules) {
 		return known
 	}
@@ -95,7 +95,7 @@ func (g *Guard) groupOf(set *ruleSet, rules []uint64) *takeGroup {
 		return nil
 	}
 	group := g.newGroup(set, rules)
-	place.Store(group)
+	entry.Store(group)
 	return group
 }
 

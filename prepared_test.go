@@ -119,8 +119,8 @@ func TestPreparedTakesDecideTheSame(t *testing.T) {
 			if rnd.IntN(9) == 0 {
 				req.Via = netip.MustParseAddr("198.51.100.1")
 			}
-			paths := []string{"/", "/", "/a", "/slow/", "/big/b", "/trial/c", "/d.css", "/e.env", "/blocked/f", "/login",
-				"/page/g", "/last/h", "/?x=1"}
+			paths := []string{"/", "/", "/a", "/slow/", "/big/b", "/trial/c", "/d.css", "/e.env", "/blocked/f",
+				"/login", "/page/g", "/last/h", "/?x=1"}
 			req.SetTarget(paths[rnd.IntN(len(paths))])
 			var verdicts [2]fairshare.Verdict
 			var said [2]string
@@ -143,7 +143,8 @@ func TestPreparedTakesDecideTheSame(t *testing.T) {
 			for len(open) > 0 && rnd.IntN(7) > 1 {
 				n := rnd.IntN(len(open))
 				out := fairshare.Outcome{Time: at, Status: []int{200, 200, 200, 302, 404, 0}[rnd.IntN(6)],
-					Bytes: int64(rnd.IntN(1000)), Failed: rnd.IntN(9) == 0, Took: time.Duration(rnd.IntN(9)) * time.Second,
+					Bytes: int64(rnd.IntN(1000)), Failed: rnd.IntN(9) == 0,
+					Took:  time.Duration(rnd.IntN(9)) * time.Second,
 					Whole: rnd.IntN(2) == 0}
 				out.Part = []fairshare.Part{fairshare.SettleRest, fairshare.SettleRest, fairshare.SettleNotForwarded,
 					fairshare.SettleSlots, fairshare.SettleHeader, fairshare.SettleSoFar, fairshare.SettleAllButCPU,

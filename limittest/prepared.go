@@ -94,7 +94,7 @@ func runPrepared(t *testing.T, open func(testing.TB, []fairshare.Limit) fairshar
 		}
 	}
 	if passed < all/20 {
-		t.Errorf("%d of %d requests have passed by prepared takes", passed, all)
+		t.Errorf("%d of %d requests used prepared takes", passed, all)
 	}
 }
 
@@ -161,7 +161,8 @@ func (s *script) comparePeeks(t *testing.T, subject fairshare.Peeker, model *Mod
 	}
 	for i := range takes {
 		if got[i] != want[i] {
-			t.Fatalf("seed %d, step %d: limit %+v has %+v, want %+v", seed, step, s.limits[takes[i].Limit], got[i], want[i])
+			t.Fatalf("seed %d, step %d: limit %+v has %+v, want %+v", seed, step, s.limits[takes[i].Limit],
+				got[i], want[i])
 		}
 	}
 }

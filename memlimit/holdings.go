@@ -28,11 +28,11 @@ type cell struct {
 // copies no key.
 type keyName struct{ first, second uint64 }
 
-// A holder is a key on its way through holdings. place is the index of one of its
+// A holder is a key on its way through holdings. cellIndex is the index of one of its
 // cells if there is one there, and else means nothing.
 type holder struct {
 	keyName
-	place int
+	cellIndex int
 }
 
 const (
@@ -57,20 +57,20 @@ func (c *cell) has(lane int, id uint16) bool {
 // cellLanes, and i the free cell behind those of the key. It notes the first cell of the
 // key. There is at least one free cell.
 func (h *holdings) find(k *holder, id uint16) (i, lane int) {
-	if i = k.place; uint(i) < uint(len(h.cells)) && h.cells[i].keyName == k.keyName {
+	if i = k.cellIndex; uint(i) < uint(len(h.cells)) && h.cells[i].keyName == k.keyName {
 		if lane = h.cells[i].lane(id); lane < cellLanes {
 			return i, lane
 		}
 	}
-	k.place = -1
+	k.cellIndex = -1
 	mask := len(h.cells) - 1
 	for i = int(k.first) & mask; h.cells[i].ids != 0; i = (i + 1) & mask {
 		c := &h.cells[i]
 		if c.keyName != k.keyName {
 			continue
 		}
-		if k.place < 0 {
-			k.place = i
+		if k.cellIndex < 0 {
+			k.cellIndex = i
 		}
 		if lane = c.lane(id); lane < cellLanes {
 			return i, lane
@@ -79,13 +79,13 @@ func (h *holdings) find(k *holder, id uint16) (i, lane int) {
 	return i, cellLanes
 }
 
-// first returns the first cell of a key, nil if it has none, and notes its place. There
+// first returns the first cell of a key, nil if it has none, and notes its index. There
 // is at least one free cell.
 func (h *holdings) first(k *holder) *cell {
 	mask := len(h.cells) - 1
 	for i := int(k.first) & mask; h.cells[i].ids != 0; i = (i + 1) & mask {
 		if c := &h.cells[i]; c.keyName == k.keyName {
-			k.place = i
+			k.cellIndex = i
 			return c
 		}
 	}
@@ -116,7 +116,7 @@ func (h *holdings) add(k *holder, id uint16, n int64) {
 
 // begin is add for a limit under which k has nothing.
 func (h *holdings) begin(k *holder, id uint16, n int64) {
-	if i := k.place; uint(i) < uint(len(h.cells)) && h.cells[i].keyName == k.keyName {
+	if i := k.cellIndex; uint(i) < uint(len(h.cells)) && h.cells[i].keyName == k.keyName {
 		if c := &h.cells[i]; c.ids != 0 && c.lane(0) < cellLanes {
 			c.set(c.lane(0), id, n)
 			return
@@ -126,7 +126,7 @@ func (h *holdings) begin(k *holder, id uint16, n int64) {
 	for i := int(k.first) & mask; h.n > 0 && h.cells[i].ids != 0; i = (i + 1) & mask {
 		if c := &h.cells[i]; c.keyName == k.keyName && c.lane(0) < cellLanes {
 			c.set(c.lane(0), id, n)
-			k.place = i
+			k.cellIndex = i
 			return
 		}
 	}
@@ -144,7 +144,7 @@ func (h *holdings) insert(k *holder) *cell {
 		i = (i + 1) & mask
 	}
 	h.n++
-	k.place, h.cells[i].keyName = i, k.keyName
+	k.cellIndex, h.cells[i].keyName = i, k.keyName
 	return &h.cells[i]
 }
 

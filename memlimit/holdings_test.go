@@ -17,7 +17,7 @@ func TestHoldingsAgreesWithMap(t *testing.T) {
 		random := func() (*holder, holding) { // few values of first, so that cells meet
 			k := holding{keyName{uint64(rnd.IntN(40)) * 8, uint64(rnd.IntN(4))}, uint16(1 + rnd.IntN(6))}
 			if kept[k.keyName] == nil || rnd.IntN(3) == 0 {
-				kept[k.keyName] = &holder{keyName: k.keyName, place: rnd.IntN(3) - 1}
+				kept[k.keyName] = &holder{keyName: k.keyName, cellIndex: rnd.IntN(3) - 1}
 			}
 			return kept[k.keyName], k
 		}

@@ -339,7 +339,7 @@ func (k *keyHashes) hash(l *Limiter, key []byte) int {
 		k.n++
 	}
 	h := k.at(i)
-	h.key, h.named, h.first, h.place = key, false, l.table.secret.hash(key), -1
+	h.key, h.named, h.first, h.cellIndex = key, false, l.table.secret.hash(key), -1
 	return i
 }
 
