@@ -31,6 +31,12 @@ const (
 
 	lazyDelay = int64(5 * time.Millisecond)
 	noteDelay = int64(100 * time.Millisecond)
+
+	// All members together send a master at most that many reports per second which no
+	// request waits for, so that many new keys do not delay the questions of others.
+	mostReports = 50_000
+	// reportBurst is for how long a carrier may catch up.
+	reportBurst = int64(20 * time.Millisecond)
 )
 
 // An inquiry is the part of a question whose keys have one tag.
@@ -48,8 +54,9 @@ type carrier struct {
 	mu        sync.Mutex
 	inquiries []inquiry
 	urgent    []ref
-	lazy      []delayed // in the order of when they are due
-	notes     []delayed
+	lazy      delays
+	notes     delays
+	paid      int64 // monotonic ns: until then, the reports that were sent have used the rate
 
 	busy bool // a batch is prepared or on its way
 
@@ -63,6 +70,28 @@ type carrier struct {
 type delayed struct {
 	ref ref
 	due int64
+}
+
+// delays are reports in the order of when they are due.
+type delays struct {
+	list []delayed
+	from int // those before are gone
+}
+
+func (d *delays) waiting() []delayed { return d.list[d.from:] }
+
+// add adds a report, and reports whether it is the only one.
+func (d *delays) add(r delayed) bool {
+	d.list = append(d.list, r)
+	return len(d.waiting()) == 1
+}
+
+// drop removes the first n.
+func (d *delays) drop(n int) {
+	d.from += n
+	if rest := d.waiting(); d.from >= len(rest) { // copying costs as much as adding them did
+		d.list, d.from = append(d.list[:0], rest...), 0
+	}
 }
 
 // A master is one server that takes messages.
@@ -132,14 +161,13 @@ func (c *core) queue(r ref, e *entry, urgent bool) {
 	if e.queued >= want {
 		return
 	}
-	k := c.carrier(e.tag)
+	k, wake := c.carrier(e.tag), true
 	k.mu.Lock()
 	if urgent {
 		k.urgent = append(k.urgent, r)
 	} else {
-		k.lazy = append(k.lazy, delayed{r, c.mono() + lazyDelay})
+		wake = k.lazy.add(delayed{r, c.mono() + lazyDelay})
 	}
-	wake := urgent || len(k.lazy) == 1
 	k.mu.Unlock()
 	e.queued = want
 	if wake {
@@ -154,8 +182,7 @@ func (c *core) queueNote(r ref, e *entry) {
 	}
 	k := c.carrier(e.tag)
 	k.mu.Lock()
-	k.notes = append(k.notes, delayed{r, c.mono() + noteDelay})
-	wake := len(k.notes) == 1
+	wake := k.notes.add(delayed{r, c.mono() + noteDelay})
 	k.mu.Unlock()
 	e.queued = lazily
 	if wake {
@@ -195,12 +222,35 @@ func (k *carrier) pause() time.Duration {
 		return time.Millisecond
 	}
 	due := int64(1 << 62)
-	for _, list := range [2][]delayed{k.lazy, k.notes} {
-		if len(list) > 0 {
+	for _, d := range [2]*delays{&k.lazy, &k.notes} {
+		if list := d.waiting(); len(list) > 0 {
 			due = min(due, list[0].due)
 		}
 	}
+	due = max(due, k.paid+k.reportEvery()-reportBurst)
 	return time.Duration(max(0, min(due-k.core.mono(), int64(time.Hour))))
+}
+
+// reportEvery returns the ns that a report takes of the rate of a carrier.
+func (k *carrier) reportEvery() int64 {
+	return int64(time.Second) * carriersEach * max(1, k.core.members.Load()) / mostReports
+}
+
+// takeDue moves reports that are due to the batch, as many as the rate allows. mu is held.
+func (k *carrier) takeDue(mono int64) {
+	b, every := &k.batch, k.reportEvery()
+	k.paid = max(k.paid, mono)
+	room := min(batchStates-len(b.refs), int((mono+reportBurst-k.paid)/every))
+	for _, d := range [2]*delays{&k.lazy, &k.notes} {
+		list, n := d.waiting(), 0
+		for n < len(list) && n < room && list[n].due <= mono {
+			b.refs = append(b.refs, list[n].ref)
+			n++
+		}
+		d.drop(n)
+		room -= n
+		k.paid += int64(n) * every
+	}
 }
 
 // failAsks answers what waits while the breaker is open.
@@ -279,14 +329,7 @@ func (k *carrier) collect() bool {
 	n = min(len(k.urgent), batchStates)
 	b.refs = append(b.refs, k.urgent[:n]...)
 	k.urgent = append(k.urgent[:0], k.urgent[n:]...)
-	for _, list := range [2]*[]delayed{&k.lazy, &k.notes} {
-		n = 0
-		for n < len(*list) && (*list)[n].due <= mono && len(b.refs) < batchStates {
-			b.refs = append(b.refs, (*list)[n].ref)
-			n++
-		}
-		*list = append((*list)[:0], (*list)[n:]...)
-	}
+	k.takeDue(mono)
 	k.mu.Unlock()
 	seq := c.token.Add(1)
 	b.token = [tokenBytes]byte{c.me[0], c.me[1], c.me[2], byte(seq >> 16), byte(seq >> 8), byte(seq)}
@@ -310,7 +353,7 @@ func (k *carrier) collect() bool {
 	if len(b.deferred) > 0 {
 		k.mu.Lock()
 		for _, r := range b.deferred {
-			k.lazy = append(k.lazy, delayed{r, mono + lazyDelay})
+			k.lazy.add(delayed{r, mono + lazyDelay})
 		}
 		k.mu.Unlock()
 	}

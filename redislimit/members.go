@@ -304,11 +304,11 @@ func (c *core) flush(ctx context.Context) error {
 		for _, m := range c.routes.Load().masters {
 			for _, k := range m.carriers {
 				k.mu.Lock()
-				for _, list := range [2]*[]delayed{&k.lazy, &k.notes} {
-					for _, d := range *list {
+				for _, late := range [2]*delays{&k.lazy, &k.notes} {
+					for _, d := range late.waiting() {
 						k.urgent = append(k.urgent, d.ref)
 					}
-					*list = (*list)[:0]
+					late.drop(len(late.waiting()))
 				}
 				waits += len(k.urgent) + len(k.inquiries)
 				if k.busy {
@@ -463,12 +463,12 @@ func (m *master) retire() {
 	for _, k := range m.carriers {
 		k.mu.Lock()
 		inquiries, refs := k.inquiries, k.urgent
-		for _, list := range [2][]delayed{k.lazy, k.notes} {
-			for _, d := range list {
+		for _, late := range [2]*delays{&k.lazy, &k.notes} {
+			for _, d := range late.waiting() {
 				refs = append(refs, d.ref)
 			}
 		}
-		k.inquiries, k.urgent, k.lazy, k.notes = nil, nil, nil, nil
+		k.inquiries, k.urgent, k.lazy, k.notes = nil, nil, delays{}, delays{}
 		k.mu.Unlock()
 		for _, a := range inquiries {
 			c.hand(a)
