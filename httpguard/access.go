@@ -43,7 +43,7 @@ func (g *generation) noteAccess(vis *visit, v *fairshare.Verdict) Access {
 		a.Action, a.DryRun, a.Rule = v.DryRunFinding.Action, true, v.DryRunFinding.Rule
 	}
 	if a.Action == fairshare.Refuse || a.Action == fairshare.Block {
-		a.ID = g.reference(req, a.Rule)
+		a.ID = g.reference(vis, a.Rule)
 	} else {
 		a.DryRun = false
 	}

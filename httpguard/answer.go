@@ -174,7 +174,7 @@ func (g *generation) refuse(w http.ResponseWriter, r *http.Request, vis *visit, 
 		queued: v.Action == fairshare.Refuse && v.Wait == 0 && v.Tally.Held > 0,
 		status: rule.status(&v.Finding),
 		wait:   rule.retryAfter(&v.Finding),
-		id:     g.reference(&vis.req, v.Rule), client: vis.req.Addr,
+		id:     g.reference(vis, v.Rule), client: vis.req.Addr,
 	}
 	if v.Rule != nil && vis.req.Robots.Reason(v.Rule) != "" {
 		f.robots = &vis.req.Robots

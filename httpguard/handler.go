@@ -146,6 +146,9 @@ type visit struct {
 	signs   browser.Sighting
 	login   *logins.Attempt // nil for most requests
 	auth    *authAnswer     // another server serves the request; nil if this one does
+
+	referenced referenced // by reference, which stays for the next request
+	reference  string
 }
 
 // serve judges one request. next is nil for the handler that h wraps.
@@ -361,6 +364,6 @@ func (g *generation) reportDryRun(vis *visit, v *fairshare.Verdict) {
 func (g *generation) reportDry(vis *visit, f *fairshare.Finding) {
 	rule := g.answers.rule(f.Rule)
 	vis.report = Report{Request: &vis.req, HTTP: vis.report.HTTP, Finding: *f, DryRun: true, Status: rule.status(f),
-		RetryAfter: rule.retryAfter(f), ID: g.reference(&vis.req, f.Rule)}
+		RetryAfter: rule.retryAfter(f), ID: g.reference(vis, f.Rule)}
 	g.Refused(&vis.report)
 }

@@ -99,9 +99,26 @@ func addrText(addr netip.Addr) string {
 // idAlphabet is Crockford's base32, without letters that look like digits.
 const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
-// reference returns the reference of a refusal.
-func (g *generation) reference(req *fairshare.Request, rule *fairshare.Rule) string {
-	return Reference(g.ReferenceKey, g.guard.Policy(), req, rule)
+// A referenced is what a reference stands for.
+type referenced struct {
+	gen       *generation
+	rule      *fairshare.Rule
+	addr, via netip.Addr
+	bot       string // if it is known by its name
+}
+
+// reference returns the reference of a refusal. It remembers the last one of a visit: the next refusal is often of
+// the same client.
+func (g *generation) reference(vis *visit, rule *fairshare.Rule) string {
+	req := &vis.req
+	of := referenced{gen: g, rule: rule, addr: req.Addr, via: req.Via}
+	if req.Bot.State == fairshare.Verified && !req.Bot.UserTriggered {
+		of.bot = req.Bot.Name
+	}
+	if vis.referenced != of {
+		vis.referenced, vis.reference = of, Reference(g.ReferenceKey, g.guard.Policy(), req, rule)
+	}
+	return vis.reference
 }
 
 // Reference returns the reference of ten characters that a Handler with this

@@ -102,7 +102,7 @@ func (g *generation) sendPage(w http.ResponseWriter, r *http.Request, vis *visit
 	waited := max(now.Sub(req.Time), 0)
 	visit := waitingroom.Visit{
 		Languages: r.Header["Accept-Language"], Waits: signed.ID != 0, Contact: g.answers.html,
-		Reference: g.reference(req, rule), Now: g.wall(now),
+		Reference: g.reference(vis, rule), Now: g.wall(now),
 	}
 	if signed.ID != 0 {
 		waited = max(now.Sub(signed.Waits), 0)

@@ -142,3 +142,28 @@ func TestMemoryIsUsedAgainOnlyAfterRefusals(t *testing.T) {
 		}
 	}
 }
+
+// Refused clients get their own references, however the refusals of several clients and rules follow each other.
+func TestReferencesOfAlternatingRefusals(t *testing.T) {
+	policy := &fairshare.Policy{Rules: []fairshare.Rule{block("one", "/1"), block("two", "/2")}}
+	key := []byte("secret")
+	bot := fairshare.Bot{}
+	h := httpguard.Middleware(guardFor(t, policy, nil), httpguard.Options{
+		ReferenceKey: key,
+		Bot:          func(netip.Addr, string) fairshare.Bot { return bot },
+		Refused: func(r *httpguard.Report) {
+			if want := httpguard.Reference(key, policy, r.Request, r.Finding.Rule); r.ID != want {
+				t.Errorf("%v %s by %s: %s, not %s", r.Request.Addr, bot.Name, r.Finding.Rule.Name, r.ID, want)
+			}
+		},
+	})(welcome)
+	for i := range 64 {
+		bot = fairshare.Bot{}
+		if i&8 != 0 {
+			bot = fairshare.Bot{Name: "Examplebot", State: fairshare.Verified, UserTriggered: i&16 != 0}
+		}
+		r := httptest.NewRequest("GET", fmt.Sprint("/", 1+i>>2&1), nil)
+		r.RemoteAddr = fmt.Sprintf("192.0.2.%d:9", 1+i>>1&1)
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+}

@@ -18,8 +18,10 @@ import (
 )
 
 const (
-	// watchAfter is how long a request is in progress before its client is watched, and at most twice as long.
+	// watchAfter is how long a request is in progress before its client is watched; at most twice as long, and
+	// up to watchLate if many short requests came just before it. Looking costs more than such a request.
 	watchAfter = 10 * time.Millisecond
+	watchLate  = 10 * watchAfter
 
 	// idleSlack is how much earlier than http.Server.IdleTimeout an idle connection may be closed: setting a
 	// deadline is expensive.
@@ -373,13 +375,20 @@ func (c *fastConn) begin(x *fastContext) {
 
 // arm has watch called for the current request. mu is held.
 func (c *fastConn) arm() {
+	after := watchAfter
+	if c.requests-c.timed > manyRequests {
+		after = watchLate
+	}
 	c.armed, c.timed = true, c.requests
 	if c.timer == nil {
-		c.timer = time.AfterFunc(watchAfter, c.watch)
+		c.timer = time.AfterFunc(after, c.watch)
 	} else {
-		c.timer.Reset(watchAfter)
+		c.timer.Reset(after)
 	}
 }
+
+// manyRequests is how many requests since the last look mean that they are short.
+const manyRequests = 2
 
 // end ends the watch and the context of the request. It returns false if something may still refer to the context.
 func (c *fastConn) end(x *fastContext) (isFree bool) {
