@@ -104,7 +104,9 @@ func TestNginxGetsTheSameRequestsAsTheLane(t *testing.T) {
 	var byNginx, byLane requestList
 	socket := startNginx(t, func(w http.ResponseWriter, r *http.Request) { byNginx.add(r) })
 	p := newLanePair(t, echo)
+	p.mu.Lock()
 	p.fastOnes = byLane.add
+	p.mu.Unlock()
 	texts := ambiguousRequests(t)
 	for _, text := range requests {
 		texts = append(texts, rawRequest(text))

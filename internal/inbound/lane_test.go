@@ -151,7 +151,7 @@ type lanePair struct {
 	fast  atomic.Int64
 	close func()
 
-	fastOnes func(*http.Request) // is called for requests that take the lane, if it is not nil
+	fastOnes func(*http.Request) // is called for requests that take the lane, if it is not nil; guarded by mu
 }
 
 // seenRequest is all that a handler can see of a request, except what differs by connection.
@@ -191,10 +191,13 @@ func newTLSLanePair(t testing.TB, config *tls.Config, answer http.HandlerFunc) *
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if _, fast := w.(*fastAnswer); fast {
 					p.fast.Add(1)
-					if p.fastOnes != nil {
+					p.mu.Lock()
+					fastOnes := p.fastOnes
+					p.mu.Unlock()
+					if fastOnes != nil {
 						body, _ := io.ReadAll(r.Body)
 						r.Body = io.NopCloser(bytes.NewReader(body))
-						p.fastOnes(r)
+						fastOnes(r)
 						r.Body = io.NopCloser(bytes.NewReader(body))
 					}
 				}
@@ -412,6 +415,8 @@ func TestLaneUsesMemoryAgain(t *testing.T) {
 			p.compare(rawRequest(text), 1<<20)
 		}
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	if !slices.Equal(kept, copies) {
 		t.Error("texts that were kept have changed")
 	}
@@ -449,6 +454,8 @@ func TestLaneLeavesMemoryAlone(t *testing.T) {
 			p.compare(rawRequest(fmt.Sprintf(one, i)), 1<<20)
 		}
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	for i, r := range kept {
 		if r.RequestURI != paths[i] || r.URL.Path == "" || r.Header == nil {
 			t.Errorf("request %d was %s and is %s", i, paths[i], r.RequestURI)
