@@ -53,11 +53,16 @@ var sharedIPv4 = netip.MustParsePrefix("100.64.0.0/10") // RFC 6598
 // parsePeer reads http.Request.RemoteAddr. The address is invalid for a Unix
 // socket and for text that is not an address.
 func parsePeer(peer string) (addr netip.Addr, unix bool) {
-	if peer == "" || peer[0] == '@' || peer[0] == '/' || strings.HasPrefix(peer, "unix:") {
+	if isUnix(peer) {
 		return netip.Addr{}, true
 	}
 	addr, _ = parseElement(peer, false)
 	return addr, false
+}
+
+// isUnix reports whether the text of a peer means a Unix socket.
+func isUnix(peer string) bool {
+	return peer == "" || peer[0] == '@' || peer[0] == '/' || strings.HasPrefix(peer, "unix:")
 }
 
 // maxElement is the longest text that is read as an address, in bytes. It fits

@@ -228,14 +228,19 @@ type Result struct {
 // for a Unix socket. header may be nil. It is read only if the peer is trusted
 // or may name its clients provisionally.
 func (r *Resolver) Resolve(peer string, header Header) Result {
+	return r.resolve(peer, &fields{header: header})
+}
+
+func (r *Resolver) resolve(peer string, f *fields) Result {
+	header := f.header
 	addr, unix := parsePeer(peer)
 	res := r.start(addr, unix)
 	if res.PeerTrusted && header != nil {
-		r.walk(&res, header.Values(r.header))
+		r.walk(&res, valuesOf(header, r.header))
 	} else if res.PeerTrusted {
 		res.Missing = true
 	} else if header != nil && (unix || res.Peer.IsValid()) && r.MayNameClients(res.Peer) {
-		r.nameProvisionally(&res, header)
+		r.nameProvisionally(&res, f)
 	}
 	return res
 }
@@ -253,14 +258,17 @@ func IsLocal(addr netip.Addr) bool {
 }
 
 // nameProvisionally takes the client from the first readable header: the
-// configured one, then the common ones.
-func (r *Resolver) nameProvisionally(res *Result, header Header) {
+// configured one, then the common ones that are present.
+func (r *Resolver) nameProvisionally(res *Result, f *fields) {
 	configured := r.configuredHeader
-	if configured.key != "" && r.takeProvisionally(res, configured.kind, valuesOf(header, configured.key)) {
+	if configured.key != "" && r.takeProvisionally(res, configured.kind, valuesOf(f.header, configured.key)) {
 		return
 	}
-	for i := range forwarding {
-		if r.takeProvisionally(res, forwarding[i].kind, valuesOf(header, forwarding[i].key)) {
+	if r.takeProvisionally(res, forwarding[0].kind, valuesOf(f.header, forwarding[0].key)) {
+		return // most proxies send it: the other headers need no search
+	}
+	for i, present := 1, f.forwarding(); present>>i != 0; i++ {
+		if present.has(i) && r.takeProvisionally(res, forwarding[i].kind, valuesOf(f.header, forwarding[i].key)) {
 			return
 		}
 	}
@@ -308,6 +316,9 @@ func (r *Resolver) ResolveAddr(peer netip.Addr, values ...string) Result {
 // TrustsPeer reports whether a peer, in the form that Resolve takes, is a trusted
 // proxy.
 func (r *Resolver) TrustsPeer(peer string) bool {
+	if r.trusted == nil { // the address does not matter
+		return r.unix && isUnix(peer)
+	}
 	addr, unix := parsePeer(peer)
 	return r.start(addr, unix).PeerTrusted
 }

@@ -69,15 +69,26 @@ type proxy struct {
 	since time.Time // when the period began; used by Reports only
 }
 
+// Resolve returns what r.Resolve returns for a request, and records the request as
+// Observe does. It costs less than both.
+func (w *Watch) Resolve(r *Resolver, peer string, h Header) Result {
+	f := fields{header: h}
+	res := r.resolve(peer, &f)
+	w.observe(r, res, &f)
+	return res
+}
+
 // Observe records one request: its headers, and the result that r gave for it.
-func (w *Watch) Observe(r *Resolver, res Result, h Header) {
+func (w *Watch) Observe(r *Resolver, res Result, h Header) { w.observe(r, res, &fields{header: h}) }
+
+func (w *Watch) observe(r *Resolver, res Result, f *fields) {
 	switch {
 	case res.PeerTrusted:
 		if res.Missing || res.Malformed || w.proxies.n.Load() > 0 {
-			w.observeProxy(res, h)
+			w.observeProxy(res, f)
 		}
 	case r.MayNameClients(res.Peer):
-		w.observePeer(res, h)
+		w.observePeer(res, f)
 	}
 }
 
@@ -96,7 +107,7 @@ func (w *Watch) HidesClients(peer netip.Addr) bool {
 	return true
 }
 
-func (w *Watch) observePeer(res Result, h Header) {
+func (w *Watch) observePeer(res Result, f *fields) {
 	named := res.Via.IsValid()
 	p := w.peers.get(res.Peer)
 	if p == nil {
@@ -116,7 +127,7 @@ func (w *Watch) observePeer(res Result, h Header) {
 		return
 	}
 	p.checked.Add(1)
-	names := headersOf(h)
+	names := f.forwarding()
 	for i := range forwarding {
 		if names.has(i) {
 			p.by[i].Add(1)
@@ -126,13 +137,13 @@ func (w *Watch) observePeer(res Result, h Header) {
 	case named:
 		p.clients.add(maphash.Comparable(w.seed, res.Addr))
 	case names == 0 && !p.hiding.Load():
-		if p.agents.add(w.hash(agentOf(h))) == hidingAgents {
+		if p.agents.add(w.hash(agentOf(f.header))) == hidingAgents {
 			p.hiding.Store(true)
 		}
 	}
 }
 
-func (w *Watch) observeProxy(res Result, h Header) {
+func (w *Watch) observeProxy(res Result, f *fields) {
 	p := w.proxies.get(res.Peer)
 	failed := res.Missing || res.Malformed
 	if p == nil {
@@ -147,8 +158,8 @@ func (w *Watch) observeProxy(res Result, h Header) {
 	switch {
 	case res.Missing:
 		p.missing.Add(1)
-		p.agents.add(w.hash(agentOf(h)))
-		names := headersOf(h)
+		p.agents.add(w.hash(agentOf(f.header)))
+		names := f.forwarding()
 		for i := range forwarding {
 			if names.has(i) {
 				p.instead[i].Add(1)
@@ -206,12 +217,63 @@ type headerSet uint16
 
 func (s headerSet) has(i int) bool { return s>>i&1 != 0 }
 
+// fields are the headers of one request, searched for those of forwarding at most once.
+type fields struct {
+	header   Header
+	present  headerSet
+	searched bool
+}
+
+// forwarding returns the headers of forwarding that are present and not blank.
+func (f *fields) forwarding() headerSet {
+	if !f.searched {
+		f.present, f.searched = headersOf(f.header), true
+	}
+	return f.present
+}
+
+// smallMap is how many elements a map of Go holds in one group. A search of such a map
+// compares each key, so that one pass over the map costs less than nine searches.
+const smallMap = 8
+
 func headersOf(h Header) headerSet {
+	if all, ok := h.(http.Header); ok && len(all) <= smallMap {
+		return headersAmong(all)
+	}
 	var set headerSet
 	for i := range forwarding {
-		if values := valuesOf(h, forwarding[i].key); len(values) > 1 || len(values) == 1 && trim(values[0]) != "" {
+		if named(valuesOf(h, forwarding[i].key)) {
 			set |= 1 << i
 		}
 	}
 	return set
+}
+
+// headersAmong is headersOf, in one pass over the headers.
+func headersAmong(all http.Header) headerSet {
+	var set headerSet
+	for key, values := range all {
+		if key == "" || forwardingLengths[key[0]]>>len(key)&1 == 0 {
+			continue
+		}
+		for i := range forwarding {
+			if key == forwarding[i].key && named(values) {
+				set |= 1 << i
+			}
+		}
+	}
+	return set
+}
+
+// forwardingLengths has a bit for each length of a key of forwarding, by its first byte.
+var forwardingLengths = func() (of [256]uint32) {
+	for i := range forwarding {
+		of[forwarding[i].key[0]] |= 1 << len(forwarding[i].key)
+	}
+	return of
+}()
+
+// named reports whether a header with these values is present and not blank.
+func named(values []string) bool {
+	return len(values) > 1 || len(values) == 1 && trim(values[0]) != ""
 }

@@ -106,8 +106,7 @@ func (p *Policy) noteBots(look func(netip.Addr, string) fairshare.Bot,
 // client returns the client of a request, and notices proxies that are not
 // configured as they should be.
 func (p *Policy) client(rt *Runtime, r *http.Request) httpguard.Client {
-	found := rt.Clients.Resolve(r.RemoteAddr, r.Header)
-	p.watch.Observe(rt.Clients, found, r.Header)
+	found := p.watch.Resolve(rt.Clients, r.RemoteAddr, r.Header)
 	if !found.PeerTrusted && !found.Via.IsValid() && !r.ProtoAtLeast(1, 1) &&
 		rt.Clients.MayNameClients(found.Peer) && p.watch.HidesClients(found.Peer) {
 		found.Via = clientaddr.Via(found.Peer) // nginx with only proxy_pass sends no header

@@ -30,7 +30,9 @@ func Of(addr netip.Addr) netip.Prefix { return Cut(addr, Bits4, Bits6) }
 // prefix itself if it is at least as wide as a network; the zero Prefix if the
 // prefix is invalid.
 func Around(client netip.Prefix) netip.Prefix {
-	client = Canonical(client)
+	if client.Addr().Is4In6() {
+		client = Canonical(client)
+	}
 	return Cut(client.Addr(), min(Bits4, client.Bits()), min(Bits6, client.Bits()))
 }
 
@@ -41,6 +43,9 @@ func Cut(addr netip.Addr, bits4, bits6 int) netip.Prefix {
 	addr, bits := addr.Unmap().WithZone(""), bits6
 	if addr.Is4() {
 		bits = bits4
+	}
+	if bits == addr.BitLen() {
+		return netip.PrefixFrom(addr, bits)
 	}
 	p, _ := addr.Prefix(bits)
 	return p

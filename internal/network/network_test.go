@@ -103,3 +103,51 @@ func TestMask(t *testing.T) {
 		}
 	}
 }
+
+// Cut and Around mask only where that changes something: the results are those of
+// netip alone.
+func TestPrefixesAgreeWithSlowOnes(t *testing.T) {
+	slowCut := func(addr netip.Addr, bits4, bits6 int) netip.Prefix {
+		addr = addr.Unmap().WithZone("")
+		if addr.Is4() {
+			bits6 = bits4
+		}
+		p, _ := addr.Prefix(bits6)
+		return p
+	}
+	addrs := []netip.Addr{{}}
+	for _, text := range []string{"0.0.0.0", "192.0.2.9", "255.255.255.255", "::", "::1", "2001:db8:1:2::3",
+		"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "::ffff:192.0.2.9", "::ffff:0.0.0.0", "fe80::1%eth0"} {
+		addrs = append(addrs, netip.MustParseAddr(text))
+	}
+	for _, addr := range addrs {
+		for bits := -1; bits <= 130; bits++ {
+			if got, want := Cut(addr, bits, bits), slowCut(addr, bits, bits); got != want {
+				t.Errorf("Cut(%v, %d) = %v, want %v", addr, bits, got, want)
+			}
+			p := netip.PrefixFrom(addr, bits)
+			canonical := Canonical(p)
+			want := slowCut(canonical.Addr(), min(Bits4, canonical.Bits()), min(Bits6, canonical.Bits()))
+			if got := Around(p); got != want {
+				t.Errorf("Around(%v) = %v, want %v", p, got, want)
+			}
+		}
+	}
+}
+
+func BenchmarkCut(b *testing.B) {
+	for _, text := range []string{"192.0.2.9", "2001:db8:1:2::3"} {
+		addr := netip.MustParseAddr(text)
+		b.Run(text, func(b *testing.B) {
+			for b.Loop() {
+				Cut(addr, ClientBits4, ClientBits6)
+			}
+		})
+		b.Run("around "+text, func(b *testing.B) {
+			client := Cut(addr, ClientBits4, ClientBits6)
+			for b.Loop() {
+				Around(client)
+			}
+		})
+	}
+}
