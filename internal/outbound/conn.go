@@ -136,10 +136,18 @@ func (c *conn) takeTurn(fd uintptr) bool {
 		t.read, t.err = 0, errNotQuiet
 		return true
 	}
-	if t.sent, t.err = socket.Write(fd, t.out); t.err == socket.ErrAgain || t.err == nil && t.sent < len(t.out) {
-		t.err = errPartly
+	for t.sent < len(t.out) {
+		n, err := socket.Write(fd, t.out[t.sent:])
+		t.sent += n
+		if err == socket.ErrAgain {
+			err = errPartly
+		}
+		if err != nil {
+			t.err = err
+			return true
+		}
 	}
-	return t.err != nil
+	return false
 }
 
 // headSlack is how much earlier than the timeout a head may have to come: setting a deadline is expensive.

@@ -3,6 +3,7 @@ package outbound
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -123,6 +124,35 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	}
 	if n := up.conns.Load(); n != 2 {
 		t.Errorf("%d connections after an answer that was not read, want 2", n)
+	}
+}
+
+// A request is sent whole on a connection that was idle, even if it takes several writes, or the kernel does not take
+// all of it at once.
+func TestLongRequests(t *testing.T) {
+	up, p := listen(t, func(up *upstream, n int, conn net.Conn, r *bufio.Reader) {
+		for {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			hash := sha256.New()
+			io.Copy(hash, req.Body)
+			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: 64\r\n\r\n%x", hash.Sum(nil))
+		}
+	})
+	for i, n := range []int{1, 64 << 10, 200_000, 16 << 20, 1} {
+		body := make([]byte, n)
+		for j := range body {
+			body[j] = byte(j * j >> 8)
+		}
+		want := fmt.Sprintf("%x", sha256.Sum256(body))
+		if got, err := do(p, &Request{Method: "POST", Target: "/", Body: body}); got != want || err != nil {
+			t.Errorf("request %d with %d bytes: %q, %v", i, n, got, err)
+		}
+	}
+	if n := up.conns.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
 	}
 }
 

@@ -53,13 +53,17 @@ func TestReadAndWriteDoNotWait(t *testing.T) {
 		}
 	})
 	sent := 0
+	many := bytes.Repeat([]byte{'x'}, 1<<20)
 	do(t, a, func(fd uintptr) {
 		for range 1 << 10 {
-			n, err := socket.Write(fd, bytes.Repeat([]byte{'x'}, len(space)))
+			n, err := socket.Write(fd, many)
 			if sent += n; err == socket.ErrAgain {
 				return
 			} else if err != nil {
 				t.Fatal(err)
+			}
+			if n > 1<<16 {
+				t.Fatalf("one call wrote %d bytes", n)
 			}
 		}
 		t.Error("the kernel takes any number of bytes")

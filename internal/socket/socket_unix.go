@@ -7,13 +7,14 @@ package socket
 
 import "syscall"
 
-const Supported = true
+const supported = true
 
+// ErrAgain is the error of Read and Write if they would have to wait.
 const ErrAgain = syscall.EAGAIN
 
-func Read(fd uintptr, b []byte) (int, error) { return repeat(syscall.Read, fd, b) }
+func read(fd uintptr, b []byte) (int, error) { return repeat(syscall.Read, fd, b) }
 
-func Write(fd uintptr, b []byte) (int, error) { return repeat(syscall.Write, fd, b) }
+func write(fd uintptr, b []byte) (int, error) { return repeat(syscall.Write, fd, b) }
 
 func repeat(call func(int, []byte) (int, error), fd uintptr, b []byte) (int, error) {
 	for {
