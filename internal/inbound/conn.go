@@ -19,7 +19,7 @@ var errSlow = errors.New("the client takes less than 1 kB/s")
 type conn struct {
 	net.Conn
 	l     *Listener
-	entry entry // guarded by l.mu
+	entry entry // guarded by l.mu, except entry.noted
 	raw   syscall.RawConn
 	began time.Time
 	sent  atomic.Int64 // bytes the kernel accepted

@@ -10,9 +10,11 @@ import (
 
 // A connTable holds the open connections: how many each client and each network
 // has, their states, and since when. Its methods take constant time, except
-// setBounds. It is not safe for concurrent use and does not close connections.
+// setBounds and settle. It is not safe for concurrent use, except note, and does not
+// close connections.
 type connTable struct {
 	bounds
+	order
 	quarter int // of all connections; a network with more may lose some
 
 	open  int
@@ -86,7 +88,8 @@ type entry struct {
 	conn  *conn
 	peer  *peer // nil: it has no address
 	open  bool
-	state state
+	state state // as the lines have it
+	noted note  // the last change of the state
 	links [4]struct{ prev, next *entry }
 }
 
@@ -197,8 +200,10 @@ func (t *connTable) admit(e *entry, addr netip.Addr) (victim *entry, met bound) 
 	}
 	switch {
 	case p != nil && p.open >= t.perAddr && !t.isExemptPeer(p):
+		t.settle()
 		met, victim = boundPerAddr, p.lines.longest(pending)
 	case t.open >= t.connections:
+		t.settle()
 		met, victim = boundInAll, t.yielding(p, addr)
 	}
 	if met != noBound {
@@ -222,6 +227,7 @@ func (t *connTable) admit(e *entry, addr netip.Addr) (victim *entry, met bound) 
 		}
 		t.count(p, +1)
 	}
+	e.noted.set(&t.order, pending)
 	t.push(e, pending)
 	return victim, met
 }
@@ -330,6 +336,7 @@ func (t *connTable) remove(e *entry) {
 // it is pending again.
 func (t *connTable) setState(e *entry, s state) {
 	if e.open && (e.state != s || s == pending) {
+		e.noted.set(&t.order, s)
 		t.drop(e)
 		t.push(e, s)
 	}

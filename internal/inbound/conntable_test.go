@@ -193,8 +193,10 @@ func (b *slowTable) setState(e *entry, to state) {
 	}
 }
 
-// Both tables have the same result after each step.
+// Both tables have the same result after each step, whether changes of states are made
+// at once or only noted.
 func TestConnTableAgreesWithASlowModel(t *testing.T) {
+	noted := 0
 	for seed := range uint64(150) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		exempt := func(a netip.Addr) bool { return a.AsSlice()[len(a.AsSlice())-1]%5 == 0 }
@@ -234,8 +236,21 @@ func TestConnTableAgreesWithASlowModel(t *testing.T) {
 			default:
 				e, to := known[r.IntN(len(known))], state(r.IntN(int(states)))
 				what = fmt.Sprintf("state %d", to)
-				fast.setState(e, to)
+				if !fast.note(e, to) {
+					noted++
+				} else {
+					fast.setState(e, to)
+				}
 				slow.setState(e, to)
+			}
+			switch r.IntN(12) {
+			case 0:
+				fast.relax(fast.relaxedAt + calm)
+			case 1:
+				fast.settle()
+				if fault := slow.orderFault(fast); fault != "" {
+					t.Fatalf("seed %d, step %d: %s: %s", seed, step, what, fault)
+				}
 			}
 			if fast.open != len(slow.all) {
 				t.Fatalf("seed %d, step %d: %s: %d are open, want %d", seed, step, what, fast.open, len(slow.all))
@@ -245,6 +260,34 @@ func TestConnTableAgreesWithASlowModel(t *testing.T) {
 			}
 		}
 	}
+	if noted == 0 {
+		t.Error("no change was only noted")
+	}
+}
+
+// orderFault returns a difference between the lines of all connections of both tables,
+// "" if there is none.
+func (b *slowTable) orderFault(fast *connTable) string {
+	for s := range states {
+		var want []*slowEntry
+		for _, c := range b.all {
+			if c.state == s {
+				want = append(want, c)
+			}
+		}
+		slices.SortFunc(want, func(a, b *slowEntry) int { return a.since - b.since })
+		e := fast.lines[s].first
+		for _, c := range want {
+			if e != c.e {
+				return fmt.Sprintf("the line of state %d is in another order", s)
+			}
+			e = e.links[ofAll].next
+		}
+		if e != nil {
+			return fmt.Sprintf("the line of state %d is too long", s)
+		}
+	}
+	return ""
 }
 
 // fault returns an inconsistency of the table, "" if there is none.

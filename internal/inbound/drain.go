@@ -128,6 +128,7 @@ func (l *Listener) closeIdle(ctx context.Context) {
 		last := time.Now().After(late) || ctx.Err() != nil
 		var open []*conn
 		l.mu.Lock()
+		l.table.settle()
 		for _, s := range []state{idle, pending} {
 			for e := l.table.lines[s].first; e != nil; e = e.links[ofAll].next {
 				if e.conn.h2.Load() == nil && !e.conn.waiting.Load() {

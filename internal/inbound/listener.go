@@ -245,7 +245,9 @@ func isTransient(err error) bool {
 func (l *Listener) admit(raw net.Conn) *conn {
 	c := newConn(l, raw)
 	addr := addrOf(raw.RemoteAddr())
+	now := time.Since(l.began)
 	l.mu.Lock()
+	l.table.relax(now)
 	victim, met := l.table.admit(&c.entry, addr)
 	l.clients.Store(int64(len(l.table.peers)))
 	bounds := [...]int{boundPerAddr: l.table.perAddr, boundInAll: l.table.connections}
@@ -254,7 +256,7 @@ func (l *Listener) admit(raw net.Conn) *conn {
 		client = l.table.clientOf(addr)
 	}
 	l.mu.Unlock()
-	l.lastAccept.Store(int64(time.Since(l.began)))
+	l.lastAccept.Store(int64(now))
 	switch met {
 	case boundPerAddr:
 		l.notices.closedPerAddr(client, bounds[met])
@@ -279,6 +281,7 @@ const firstWait = 5 * time.Second
 // connection: the next client is unknown before it is accepted.
 func (l *Listener) makeRoom() {
 	l.mu.Lock()
+	l.table.settle()
 	victim := l.table.yieldingTo(0, nil, pending)
 	if victim != nil && victim.state == pending && time.Since(victim.conn.began) < firstWait {
 		victim = nil
@@ -330,12 +333,21 @@ func addrOf(a net.Addr) netip.Addr {
 
 // setState records that a connection is between two requests, or in use.
 func (l *Listener) setState(c *conn, s state) {
-	c.waiting.Store(false)
+	if c.waiting.Load() {
+		c.waiting.Store(false)
+	}
 	if s == idle {
 		c.readSinceIdle.Store(false)
 		if streams := c.h2.Load(); streams != nil && !streams.hasRequests() {
 			s = pending // for net/http it is idle before its first request
 		}
+	}
+	l.changeState(c, s)
+}
+
+func (l *Listener) changeState(c *conn, s state) {
+	if !l.table.note(&c.entry, s) {
+		return
 	}
 	l.mu.Lock()
 	l.table.setState(&c.entry, s)
@@ -351,7 +363,5 @@ func (l *Listener) wait(c *conn, waits bool) {
 	if waits {
 		s = pending
 	}
-	l.mu.Lock()
-	l.table.setState(&c.entry, s)
-	l.mu.Unlock()
+	l.changeState(c, s)
 }

@@ -264,6 +264,7 @@ func TestBoundsCountPeers(t *testing.T) {
 func isBusy(l *Listener) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.table.settle()
 	for e := l.table.all.first; e != nil; e = e.links[ofOpen].next {
 		if e.state == busy {
 			return true
