@@ -37,16 +37,16 @@ const bansPage = 5000
 // holds no lock while it yields: it may miss a ban that is written in the meantime. It
 // ends after an error.
 func (r *Registry) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[fairshare.BanRecord, error] {
-	after := int64(math.MinInt64)
-	if !all {
-		after = r.toDatabase(now)
-	}
 	return func(yield func(fairshare.BanRecord, error) bool) {
+		after, known := int64(math.MinInt64), all
 		client, kind, rule := key.Key{}, int16(0), ""
 		err := key.Pages(bansPage, func(page []fairshare.BanRecord) ([]fairshare.BanRecord, error) {
 			last := client // a page may be read twice
 			err := r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
 				page = page[:0]
+				if !known { // the clocks were compared
+					after, known = r.toDatabase(now), true
+				}
 				return r.rows(ctx, from, "SELECT "+banColumns+" FROM {}bans WHERE (client, kind, rule) > ($1, $2, $3) "+
 					"AND until > $4 ORDER BY client, kind, rule LIMIT $5",
 					[]any{client, kind, encode(rule), after, bansPage}, func(rows pgx.Rows) error {

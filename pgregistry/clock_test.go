@@ -26,7 +26,7 @@ func TestClocks(t *testing.T) {
 	// A caller whose clock is wrong sees a Registry as any other does.
 	t.Run("WrongClock", func(t *testing.T) {
 		registrytest.Run(t, func(t testing.TB, name string, b registry.Bounds) registry.Registry {
-			return openedIn(t, s, name, Options{Bounds: b, Now: func() time.Time { return time.Now().Add(-time.Hour) }})
+			return openedIn(t, s, name, Options{Bounds: b, Now: func() time.Time { return time.Now().Add(time.Hour) }})
 		})
 	})
 }

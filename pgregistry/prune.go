@@ -14,7 +14,8 @@ import (
 
 // Prune removes at most that many rows: those that are too old, then those over the
 // bounds. It reports whether there may be more to remove. If there is nothing to remove,
-// it only reads.
+// it only reads. A time that is after now by the caller's clock or by the database's is not
+// old: a clock that is ahead removes nothing that is in force.
 //
 // It removes
 //
@@ -31,15 +32,18 @@ func (r *Registry) Prune(ctx context.Context, now time.Time, rows int) (more boo
 	if rows <= 0 {
 		return false, fmt.Errorf("pruning %d rows is %w", rows, registry.ErrArgument)
 	}
-	p := pruning{
-		now: r.toDatabase(now), old: r.toDatabase(now.Add(-r.o.Age)),
-		week: r.toDatabase(now.Add(-key.OverridesStay)), day: r.toDatabase(now.Add(-registry.ChangesStay)),
-		tenth: max(int64(r.o.Stories)/10, 1),
-	}
+	p := pruning{tenth: max(int64(r.o.Stories)/10, 1)}
 	todo := false
 	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
+		var err error
+		if p.now, err = r.integer(ctx, from, "SELECT least($1::bigint, "+databaseNow+")",
+			min(r.toDatabase(now), key.Nanoseconds(now))); err != nil {
+			return err
+		}
+		before := func(age time.Duration) int64 { return key.Nanoseconds(key.Time(p.now).Add(-age)) }
+		p.old, p.week, p.day = before(r.o.Age), before(key.OverridesStay), before(registry.ChangesStay)
 		// The first entry of each index: an EXISTS might read the whole table.
-		_, err := r.row(ctx, from, `SELECT c.bans > $1 OR c.stories > $2
+		_, err = r.row(ctx, from, `SELECT c.bans > $1 OR c.stories > $2
 			OR c.clients > $3 AND EXISTS (SELECT 1 FROM {}clients WHERE kept < 2)
 			OR coalesce((SELECT until FROM {}overrides WHERE until <> 0 ORDER BY until LIMIT 1) < $4, false)
 			OR coalesce((SELECT at FROM {}changes ORDER BY id LIMIT 1) < $5, false)

@@ -19,7 +19,7 @@ import (
 
 var (
 	ctx   = context.Background()
-	start = time.Date(2026, 11, 21, 4, 0, 0, 123456789, time.UTC)
+	start = time.Date(2021, 11, 21, 4, 0, 0, 123456789, time.UTC)
 
 	id, check, same        = registrytest.ID, registrytest.Check, registrytest.Same
 	dirty, banned, allBans = registrytest.Delta, registrytest.Ban, registrytest.AllBans

@@ -1,6 +1,7 @@
 package registrytest
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ func RunClocks(t *testing.T, open ClockOpener) {
 	t.Run("TimesAreThoseOfTheCaller", func(t *testing.T) { testTimesAreThoseOfTheCaller(t, open) })
 	t.Run("BanEndsAtOneMoment", func(t *testing.T) { testBanEndsAtOneMoment(t, open) })
 	t.Run("ClockIsSet", func(t *testing.T) { testClockIsSet(t, open) })
+	t.Run("SetClockRemovesNothing", func(t *testing.T) { testSetClockRemovesNothing(t, open) })
 }
 
 // A caller is a program on a machine whose clock is off.
@@ -207,4 +209,43 @@ func testClockIsSet(t *testing.T, open ClockOpener) {
 		}
 		right.same(t, "Ban.Began", found.Bans[0].Began, want)
 	}
+}
+
+// The first call after a clock was set neither removes what is in force nor misses it. A call with a time that the
+// clock does not show removes nothing more.
+func testSetClockRemovesNothing(t *testing.T, open ClockOpener) {
+	all := callers(t, open, "prune", 0, 0)
+	right, c := all[0], all[1]
+	moment := time.Now().UTC()
+	Check(t, "Write", right.Write(ctx, registry.Batch{Clients: []registry.ClientDelta{Delta("192.0.2.1", moment, 1)},
+		Bans: []fairshare.BanRecord{Ban("203.0.113.1", moment, time.Hour)}}))
+	Check(t, "SetOverride", right.SetOverride(ctx, registry.OverrideRecord{Client: ID("192.0.2.2"),
+		Action: fairshare.Refuse, Since: moment, Until: moment.Add(time.Hour)}))
+	_, err := right.Lift(ctx, ID("192.0.2.9"), moment)
+	Check(t, "Lift", err)
+	check := func(what string) {
+		t.Helper()
+		s, err := right.Stats(ctx)
+		if Check(t, "Stats", err); s.Clients != 3 || s.Bans != 1 {
+			t.Errorf("%s: %d clients and %d bans, want 3 and 1", what, s.Clients, s.Bans)
+		}
+		lifted, err := right.Lifted(ctx, moment)
+		if Check(t, "Lifted", err); len(lifted) != 1 {
+			t.Errorf("%s: %d lifted clients, want 1", what, len(lifted))
+		}
+	}
+	const years = 10 * 365 * 24 * time.Hour
+	for _, off := range []time.Duration{years, 0, -years, time.Hour, 0} {
+		c.off = off
+		_, err := c.Prune(ctx, c.at(moment), 100)
+		Check(t, "Prune", err)
+		check(fmt.Sprintf("Prune after the clock was set to %v off", off))
+		c.off = -off
+		if bans := AllBans(t, c, c.at(moment), false); len(bans) != 1 {
+			t.Errorf("a clock that was set to %v off: %d bans in force, want 1", c.off, len(bans))
+		}
+	}
+	_, err = right.Prune(ctx, moment.Add(years), 100)
+	Check(t, "Prune", err)
+	check("Prune with a time ten years ahead")
 }

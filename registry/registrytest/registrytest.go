@@ -45,7 +45,7 @@ func Run(t *testing.T, open Opener) {
 
 var (
 	ctx   = context.Background()
-	start = time.Date(2026, 11, 21, 4, 0, 0, 123456789, time.UTC)
+	start = time.Date(2021, 11, 21, 4, 0, 0, 123456789, time.UTC)
 )
 
 // ID returns the client of a text that [fairshare.ParseClientID] accepts.
