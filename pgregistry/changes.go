@@ -109,7 +109,7 @@ func (r *Registry) lifted(ctx context.Context, from querier, where string, args 
 				return err
 			}
 			id, err := key.Client(k)
-			c.Client, c.At = id, r.fromDatabase(at)
+			c.Client, c.At, c.Stored = id, r.fromDatabase(at), key.Time(at)
 			clients = append(clients, c)
 			return err
 		})

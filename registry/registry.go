@@ -101,4 +101,8 @@ type LiftedClient struct {
 	Client fairshare.ClientID
 	At     time.Time // it affects bans that began then or before
 	Forget bool      // all records were deleted, not only bans
+
+	// Stored is At as it is stored. Servers that share a registry read the same one, although
+	// At is a time of the caller's clock. It is never zero.
+	Stored time.Time
 }

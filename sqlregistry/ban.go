@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/registry"
 	"fairshare/registry/key"
 )
 
@@ -75,19 +76,25 @@ func bansWithin(ctx context.Context, l *link, first, last key.Key, limit int,
 // then on, Write ignores these.
 func (r *Registry) Lift(ctx context.Context, id fairshare.ClientID, at time.Time) (lifted []fairshare.BanRecord,
 	err error) {
-	return r.lift(ctx, id, at, false)
+	return r.lift(ctx, registry.LiftedClient{Client: id, At: at})
 }
 
 // Reset is Lift, and has servers forget what limits have counted for these clients. Their records stay,
 // but for the requests of the last seconds.
 func (r *Registry) Reset(ctx context.Context, id fairshare.ClientID, at time.Time) (lifted []fairshare.BanRecord,
 	err error) {
-	return r.lift(ctx, id, at, true)
+	return r.lift(ctx, registry.LiftedClient{Client: id, At: at, Forget: true})
 }
 
-func (r *Registry) lift(ctx context.Context, id fairshare.ClientID, at time.Time, forget bool) (
-	lifted []fairshare.BanRecord, err error) {
-	k, err := key.Of(id)
+// Repeat makes a lift, or a reset, that another registry has reported. It keeps its Stored;
+// zero means At.
+func (r *Registry) Repeat(ctx context.Context, l registry.LiftedClient) error {
+	_, err := r.lift(ctx, l)
+	return err
+}
+
+func (r *Registry) lift(ctx context.Context, l registry.LiftedClient) (lifted []fairshare.BanRecord, err error) {
+	k, err := key.Of(l.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -95,12 +102,12 @@ func (r *Registry) lift(ctx context.Context, id fairshare.ClientID, at time.Time
 	first, last := key.Within(k)
 	err = r.steps(ctx, true, func(t *tx) (bool, error) {
 		if !changed {
-			if err := t.addChange(k, at, forget); err != nil {
+			if err := t.addChange(k, l); err != nil {
 				return false, err
 			}
 			changed = true
 		}
-		removed, err := t.unban(first, last, at)
+		removed, err := t.unban(first, last, l.At)
 		lifted = append(lifted, removed...)
 		return len(removed) == key.StepRows, err
 	})
@@ -140,9 +147,9 @@ func (t *tx) dropBan(k key.Key, kind int64, rule string) error {
 }
 
 // addChange records a change that servers read by Changes.
-func (t *tx) addChange(k key.Key, at time.Time, forget bool) error {
-	if _, err := t.exec("INSERT INTO changes (client, at, forget) VALUES (?, ?, ?)", k, key.Nanoseconds(at),
-		forget); err != nil {
+func (t *tx) addChange(k key.Key, l registry.LiftedClient) error {
+	if _, err := t.exec("INSERT INTO changes (client, at, forget, stored) VALUES (?, ?, ?, ?)", k,
+		key.Nanoseconds(l.At), l.Forget, key.Nanoseconds(l.Stored)); err != nil {
 		return err
 	}
 	id, err := t.integer(t.ctx, "SELECT max(id) FROM changes")

@@ -57,16 +57,17 @@ func (r *Registry) Lifted(ctx context.Context, since time.Time) (clients []regis
 }
 
 func lifted(ctx context.Context, l *link, where string, args ...any) (clients []registry.LiftedClient, err error) {
-	err = l.rows(ctx, "SELECT client, at, forget FROM changes WHERE "+where+" ORDER BY id", args,
+	err = l.rows(ctx, "SELECT client, at, forget, CASE stored WHEN 0 THEN at ELSE stored END FROM changes WHERE "+
+		where+" ORDER BY id", args,
 		func(rows *sql.Rows) error {
 			var k key.Key
-			var at int64
+			var at, stored int64
 			var c registry.LiftedClient
-			if err := rows.Scan(&k, &at, &c.Forget); err != nil {
+			if err := rows.Scan(&k, &at, &c.Forget, &stored); err != nil {
 				return err
 			}
 			id, err := key.Client(k)
-			c.Client, c.At = id, key.Time(at)
+			c.Client, c.At, c.Stored = id, key.Time(at), key.Time(stored)
 			clients = append(clients, c)
 			return err
 		})

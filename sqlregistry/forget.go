@@ -21,7 +21,7 @@ func (r *Registry) Forget(ctx context.Context, id fairshare.ClientID, at time.Ti
 	first, last := key.Within(k)
 	err = r.writing(ctx, true, func(t *tx) error {
 		f = registry.Forgotten{}
-		if err := t.addChange(k, at, true); err != nil {
+		if err := t.addChange(k, registry.LiftedClient{At: at, Forget: true}); err != nil {
 			return err
 		}
 		overrides, err := t.exec("DELETE FROM words WHERE client BETWEEN ? AND ?", first, last)

@@ -9,7 +9,7 @@ const applicationID = 0x66736872
 //
 // Times are Unix nanoseconds; 0 is the zero time. Durations are in nanoseconds. A
 // client is a key (key.go).
-var migrations = []string{schema1, schema2, schema3, schema4, schema5}
+var migrations = []string{schema1, schema2, schema3, schema4, schema5, schema6}
 
 // The table clients is in the order in which clients came, so that those of today
 // are close to each other: a flood of new ones changes few pages. At a million rows
@@ -168,4 +168,9 @@ CREATE TABLE outbox (
 	name TEXT UNIQUE,
 	decision BLOB NOT NULL
 );
+`
+
+// schema6 adds to each change its time in a shared registry; 0 means at.
+const schema6 = `
+ALTER TABLE changes ADD COLUMN stored INTEGER NOT NULL DEFAULT 0;
 `

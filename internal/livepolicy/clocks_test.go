@@ -5,6 +5,7 @@ package livepolicy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"fairshare/httpguard"
 	"fairshare/internal/setup"
 	"fairshare/pgregistry/pgtest"
+	"fairshare/redislimit/redistest"
 	"fairshare/registry"
 	"fairshare/sqlregistry"
 	"fairshare/visitor"
@@ -191,6 +193,69 @@ func TestMembersWithWrongClocksAgree(t *testing.T) {
 			t.Errorf("member %d: %d bans, want %d", i, bans, len(members))
 		}
 	}
+}
+
+// A forgotten client gets one limit from all members together, whatever their clocks show: also after a restart,
+// after a clock was set, and at a member that joins later.
+func TestForgottenClientHasOneLimitAtMembersWithWrongClocks(t *testing.T) {
+	db, store := pgtest.Start(t), redistest.Start(t)
+	text := "store: " + store.URL() + "\nrules: [{name: few, limit: {requests: 5, per: 1h, by: addr}}]\n"
+	clocks, members := make([]wrong, 4), []*member(nil)
+	join := func(folder string) {
+		clock := clocks[len(members)].clock()
+		members = append(members, openMember(t, db.URL("postgres"), parseFile(t, text), folder, clock))
+	}
+	admitted := func() (all []int) {
+		for _, m := range members {
+			n := 0
+			for range 7 {
+				v, err := m.Current().Guard.Decide(t.Context(), m.request("203.0.113.1"))
+				must(t, err)
+				if v.Action == fairshare.Allow {
+					n++
+				}
+				m.Current().Guard.Settle(t.Context(), &v, fairshare.Outcome{})
+			}
+			all = append(all, n)
+		}
+		return all
+	}
+	check := func(what string, want ...int) {
+		t.Helper()
+		if got := admitted(); !slices.Equal(got, want) {
+			t.Errorf("%s: admitted %v, want %v", what, got, want)
+		}
+	}
+	clocks[1].set(time.Hour)
+	join(t.TempDir())
+	join(t.TempDir())
+	check("at first", 5, 0)
+	r, err := setup.OpenRegistry(t.Context(), members[1].folder, clocks[1].now, sqlregistry.Options{MustExist: true})
+	must(t, err)
+	defer r.Close()
+	_, err = r.Forget(t.Context(), client(t, "203.0.113.1"), clocks[1].now())
+	must(t, err)
+	for _, m := range members {
+		m.follow(t)
+		m.Start(t.Context())
+		await(t, "a new limit", func() (fresh bool) {
+			must(t, m.Current().Guard.Usage(t.Context(), m.request("203.0.113.1"), m.Now(),
+				func(_ *fairshare.Rule, _ *fairshare.Limit, tally fairshare.Tally) { fresh = !tally.Over }))
+			return fresh
+		})
+	}
+	check("forgotten", 5, 0)
+
+	clocks[0].set(-2 * time.Hour)
+	clocks[2].set(24 * time.Hour)
+	join(t.TempDir())
+	check("set, and one joins", 0, 0, 0)
+	members[1].Stop()
+	members[1].Close()
+	clocks[3].set(-time.Hour)
+	join(members[1].folder)
+	members = append(members[:1], members[2:]...)
+	check("one restarts", 0, 0, 0)
 }
 
 // Lines of a log are judged at their own time. That they are read late says nothing about the clock.

@@ -533,13 +533,13 @@ func (g *group) receive(ctx context.Context, own *sqlregistry.Registry, shared *
 				return err
 			}
 		}
-		for _, l := range c.Lifted {
-			if l.Forget {
-				_, err = own.Reset(ctx, l.Client, l.At)
-			} else {
-				_, err = own.Lift(ctx, l.Client, l.At)
+		if since == (registry.Version{}) { // the keys of forgotten clients
+			if c.Lifted, err = shared.Lifted(ctx, g.wall().Add(-registry.ChangesStay)); err != nil {
+				return err
 			}
-			if err != nil {
+		}
+		for _, l := range c.Lifted {
+			if err := own.Repeat(ctx, l); err != nil {
 				return err
 			}
 		}

@@ -262,7 +262,7 @@ func (p *Policy) restoreBans(ctx context.Context, s *State) (enforced int, err e
 	}
 	for _, l := range lifted {
 		if l.Forget {
-			p.history.RestoreForgotten(l.Client, l.At)
+			p.history.RestoreForgotten(l.Client, l.Stored)
 		}
 	}
 	return enforced, nil

@@ -69,7 +69,7 @@ func (g *Registrar) poll(ctx context.Context) error {
 		l := &changes.Lifted[i]
 		at := g.fromWall(l.At)
 		if l.Forget { // before the queue is cleared: from then on no such ban begins
-			g.onForget(l.Client, at, l.At)
+			g.onForget(l.Client, at, l.Stored)
 		} else {
 			g.onLift(l.Client, at)
 		}

@@ -30,7 +30,7 @@ type Options struct {
 	// or before; may be nil.
 	Lift func(id fairshare.ClientID, at time.Time)
 	// Forget is called, instead of Lift, when operators have forgotten a client. at is
-	// in the server's time, stored in the system's. If it is nil, Lift is called.
+	// in the server's time, stored is that of [registry.LiftedClient]. If it is nil, Lift is called.
 	Forget func(id fairshare.ClientID, at, stored time.Time)
 	// Changed is called after operators have changed overrides, labels or the attack
 	// mode, and before these are read; may be nil. After an error it is called again.

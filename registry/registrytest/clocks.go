@@ -121,6 +121,9 @@ func testTimesAreThoseOfTheCaller(t *testing.T, open ClockOpener) {
 				t.Fatalf("Lifted: %d, want %d", len(lifted), i+1)
 			}
 			r.same(t, "Lifted.At", lifted[i].At, moment)
+			if !lifted[i].Stored.Equal(moment) {
+				t.Errorf("Lifted.Stored: %v, want that of all callers, %v", lifted[i].Stored, moment)
+			}
 			early := Ban(name, r.at(last), 11*time.Minute)
 			Check(t, "Write", r.Write(ctx, registry.Batch{At: r.at(moment.Add(time.Minute)),
 				Bans: []fairshare.BanRecord{early}}))
