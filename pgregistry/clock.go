@@ -22,6 +22,7 @@ const (
 	clockMoves     = 2 * time.Second // a correction is changed when it is off by more
 	clockJump      = 2 * time.Second // a clock that moves by more against the processor's was set
 	clockAgain     = time.Minute     // it is measured again
+	clockSlew      = 10              // a clock that is corrected gradually moves by less than this part of the time
 )
 
 // A clock compares the caller's clock with that of the database. It is safe for
@@ -30,31 +31,69 @@ type clock struct {
 	now    func() time.Time // the caller's clock
 	offset atomic.Int64     // ns, whole seconds: the correction
 
-	mu     sync.Mutex
-	at     time.Time // of the latest sample, with a monotonic reading; zero: there was none
-	caller time.Time // the caller's clock then
+	mu          sync.Mutex
+	connected   bool          // a connection was made after the latest sample: maybe to another server
+	latest      reading       // of the latest sample; zero: there was none
+	databaseSet time.Duration // see ClockState
+	steady      bool
+}
+
+// A reading is one of the caller's clock.
+type reading struct {
+	at     time.Time // with a monotonic reading
+	caller time.Time // without one
+}
+
+func (c *clock) read() reading { return reading{time.Now(), c.now().Round(0)} }
+
+// moved returns by how much the caller's clock has moved against the processor's since an
+// earlier reading: it was set, or the machine was suspended.
+func (r reading) moved(since reading) time.Duration {
+	return r.caller.Sub(since.caller) - r.at.Sub(since.at)
 }
 
 // due reports whether the clocks have to be compared: the first time, from time to time,
-// and when the caller's clock was set or the machine was suspended.
+// after a connection was made, and when the caller's clock was set or the machine was
+// suspended.
 func (c *clock) due() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	age := time.Since(c.at)
-	return c.at.IsZero() || age > clockAgain || (c.now().Round(0).Sub(c.caller)-age).Abs() > clockJump
+	now := c.read()
+	return c.connected || c.latest.at.IsZero() || now.at.Sub(c.latest.at) > clockAgain ||
+		now.moved(c.latest).Abs() > clockJump
 }
 
-// sample takes the time of the database, which was read in the last trip.
-func (c *clock) sample(database time.Time, trip time.Duration) {
+// renew has the clocks compared again.
+func (c *clock) renew() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	first := c.at.IsZero()
-	if trip > clockTolerance && !first { // this process was stopped meanwhile, or the database was
+	c.connected = true
+}
+
+// sample takes the time of the database, which was read between two readings of the
+// caller's clock. It ignores one that took too long: this process was stopped meanwhile,
+// the database was, or the clock was set.
+func (c *clock) sample(database time.Time, before, after reading) {
+	trip := after.at.Sub(before.at)
+	if trip > clockTolerance || after.moved(before).Abs() > clockTolerance {
 		return
 	}
-	c.at, c.caller = time.Now(), c.now().Round(0)
-	ahead := c.caller.Add(-trip / 2).Sub(database)
-	c.offset.Store(int64(correction(time.Duration(c.offset.Load()), ahead, trip)))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if after.at.Before(c.latest.at) {
+		return
+	}
+	was := time.Duration(c.offset.Load())
+	next := correction(was, after.caller.Add(-trip/2).Sub(database), trip)
+	change, isFirst := next-was, c.latest.at.IsZero()
+	callerSet := after.moved(c.latest).Abs() > clockJump
+	jumped := change.Abs() > clockTolerance+after.at.Sub(c.latest.at)/clockSlew
+	if !isFirst && jumped && !callerSet {
+		c.databaseSet -= change
+	}
+	c.steady = isFirst || change == 0 || jumped || callerSet
+	c.latest, c.connected = after, false
+	c.offset.Store(int64(next))
 }
 
 // correction returns the next correction of a clock that is ahead by a time, if asking
@@ -73,6 +112,26 @@ func correction(was, ahead, trip time.Duration) time.Duration {
 // whole seconds; negative if it is behind. It is 0 if the clock is off by less than about
 // 5 seconds: times are not converted then.
 func (r *Registry) ClockAhead() time.Duration { return time.Duration(r.clock.offset.Load()) }
+
+// A ClockState says how the caller's clock and that of the database differ, and why.
+type ClockState struct {
+	Ahead time.Duration // see [Registry.ClockAhead]
+
+	// DatabaseSet is by how much the clock of the database was set ahead since Open, negative
+	// if it was set back: Ahead has changed at once, although the caller's clock had not moved
+	// against the processor's. So it is also after another server has taken over.
+	DatabaseSet time.Duration
+
+	Steady bool // no clock is being corrected gradually: Ahead has not changed for a minute, or it has changed at once
+}
+
+// ClockState returns the present state of the two clocks.
+func (r *Registry) ClockState() ClockState {
+	c := &r.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return ClockState{Ahead: time.Duration(c.offset.Load()), DatabaseSet: c.databaseSet, Steady: c.steady}
+}
 
 // toDatabase returns the stored form of a time of the caller's clock.
 func (r *Registry) toDatabase(t time.Time) int64 { return key.Nanoseconds(shifted(t, -r.ClockAhead())) }
@@ -108,10 +167,10 @@ func (r *Registry) compareClocks(ctx context.Context, conn *pgxpool.Conn) error 
 	if !r.clock.due() {
 		return nil
 	}
-	began := time.Now()
+	before := r.clock.read()
 	ns, err := r.integer(ctx, conn, "SELECT "+databaseNow)
-	if err == nil {
-		r.clock.sample(time.Unix(0, ns), time.Since(began))
+	if after := r.clock.read(); err == nil {
+		r.clock.sample(time.Unix(0, ns), before, after)
 	}
 	return err
 }

@@ -78,7 +78,7 @@ func TestClockIsComparedAgain(t *testing.T) {
 			if got := c.due(); got != due {
 				t.Errorf("%s: due %v, want %v", what, got, due)
 			}
-			c.sample(time.Now(), 0)
+			c.sample(time.Now(), c.read(), c.read())
 			if got := time.Duration(c.offset.Load()); got != off {
 				t.Errorf("%s: corrects %v, want %v", what, got, off)
 			}
@@ -95,11 +95,69 @@ func TestClockIsComparedAgain(t *testing.T) {
 		check("set back", true)
 
 		off = time.Hour
+		before := c.read()
 		time.Sleep(30 * time.Second)
-		c.sample(time.Now().Add(-30*time.Second), 30*time.Second)
+		c.sample(time.Now(), before, c.read())
 		if !c.due() || c.offset.Load() != 0 {
 			t.Error("a question that took 30 s was used")
 		}
 		check("after it", true)
+		before = c.read()
+		off = 0
+		c.sample(time.Now(), before, c.read())
+		if !c.due() || time.Duration(c.offset.Load()) != time.Hour {
+			t.Error("a question was used during which the clock was set")
+		}
+		check("after it", true)
+		c.renew()
+		check("after a connection", true)
+
+		database, before, after := time.Now(), c.read(), c.read()
+		time.Sleep(40 * time.Second) // before the answer is used
+		c.sample(database, before, after)
+		if c.offset.Load() != 0 {
+			t.Errorf("a stall after the answer counts as an offset of %v", time.Duration(c.offset.Load()))
+		}
+	})
+}
+
+// A clock that was set is the one that has jumped: the caller's, or the database's. While a clock is corrected
+// gradually, the state is not steady.
+func TestWhichClockWasSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var caller, database time.Duration // off
+		c := clock{now: func() time.Time { return time.Now().Add(caller) }}
+		r := &Registry{}
+		sample := func(what string, want ClockState) {
+			t.Helper()
+			before := c.read()
+			time.Sleep(10 * time.Millisecond)
+			now := time.Now().Add(database)
+			time.Sleep(10 * time.Millisecond)
+			c.sample(now, before, c.read())
+			r.clock.offset.Store(c.offset.Load())
+			r.clock.databaseSet, r.clock.steady = c.databaseSet, c.steady
+			if got := r.ClockState(); got != want {
+				t.Errorf("%s: %+v, want %+v", what, got, want)
+			}
+			time.Sleep(time.Minute)
+		}
+		const h = time.Hour
+		caller = 2 * h
+		sample("first", ClockState{2 * h, 0, true})
+		caller = h
+		sample("the caller's clock was set", ClockState{h, 0, true})
+		database = 3 * h
+		sample("the database's clock was set", ClockState{-2 * h, 3 * h, true})
+		sample("a minute later", ClockState{-2 * h, 3 * h, true})
+		caller, database = 2*h, 2*h
+		sample("both", ClockState{0, 3 * h, true})
+		database = 0
+		sample("the database's clock was set back", ClockState{2 * h, h, true})
+		for n := range 10 { // chrony slews by up to 83 ms each second; the processor's clock is slewed too
+			database += 5 * time.Second
+			sample("corrected gradually", ClockState{2*h - time.Duration(n+1)*5*time.Second, h, false})
+		}
+		sample("a minute later", ClockState{2*h - 50*time.Second, h, true})
 	})
 }

@@ -231,6 +231,10 @@ func open(ctx context.Context, url string, o Options, migrations []string) (*Reg
 	if err != nil {
 		return nil, err
 	}
+	c.AfterConnect = func(context.Context, *pgx.Conn) error {
+		r.clock.renew()
+		return nil
+	}
 	r.where = where
 	if !schemaName.MatchString(o.Schema) {
 		return nil, &Error{Where: where, Kind: registry.ErrArgument, Details: fmt.Sprintf("the schema %q", o.Schema),
