@@ -115,14 +115,16 @@ func (r *Registry) ClockAhead() time.Duration { return time.Duration(r.clock.off
 
 // A ClockState says how the caller's clock and that of the database differ, and why.
 type ClockState struct {
-	Ahead time.Duration // see [Registry.ClockAhead]
+	ClockAhead time.Duration // see [Registry.ClockAhead]
 
 	// DatabaseSet is by how much the clock of the database was set ahead since Open, negative
-	// if it was set back: Ahead has changed at once, although the caller's clock had not moved
-	// against the processor's. So it is also after another server has taken over.
+	// if it was set back: ClockAhead has changed at once, but the caller's clock had not moved
+	// against the processor's. Another server that takes over also counts as a set clock.
 	DatabaseSet time.Duration
 
-	Steady bool // no clock is being corrected gradually: Ahead has not changed for a minute, or it has changed at once
+	// Steady reports that no clock is corrected gradually: ClockAhead has not changed for a
+	// minute, or it has changed at once.
+	Steady bool
 }
 
 // ClockState returns the present state of the two clocks.
@@ -130,7 +132,7 @@ func (r *Registry) ClockState() ClockState {
 	c := &r.clock
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return ClockState{Ahead: time.Duration(c.offset.Load()), DatabaseSet: c.databaseSet, Steady: c.steady}
+	return ClockState{ClockAhead: time.Duration(c.offset.Load()), DatabaseSet: c.databaseSet, Steady: c.steady}
 }
 
 // toDatabase returns the stored form of a time of the caller's clock.

@@ -300,7 +300,8 @@ func provisional(addr, peer string) fairshare.ClientID {
 	return fairshare.ClientID{Prefix: netip.PrefixFrom(a, a.BitLen()), Via: netip.MustParseAddr(peer)}
 }
 
-// withoutStored returns what was lifted, without the stored times: a registry for callers with wrong clocks has its own.
+// withoutStored returns what was lifted, without the stored times: a registry for callers with wrong clocks has
+// its own.
 func withoutStored(all []registry.LiftedClient) []registry.LiftedClient {
 	all = slices.Clone(all)
 	for i := range all {
@@ -349,7 +350,9 @@ func testChangesReportsOperatorsChanges(t *testing.T, open Opener) {
 	Check(t, "Lift", err)
 	late, err := server.Lifted(ctx, start.Add(time.Second))
 	Check(t, "Lifted", err)
-	Same(t, "lifted late", withoutStored(late), []registry.LiftedClient{{Client: ID("192.0.2.7"), At: start.Add(time.Second)}})
+	Same(t, "lifted late", withoutStored(late), []registry.LiftedClient{
+		{Client: ID("192.0.2.7"), At: start.Add(time.Second)},
+	})
 	if c.Overrides {
 		t.Error("words, which nobody changed")
 	}
