@@ -118,8 +118,8 @@ type ClockState struct {
 	ClockAhead time.Duration // see [Registry.ClockAhead]
 
 	// DatabaseSet is by how much the clock of the database was set ahead since Open, negative
-	// if it was set back: ClockAhead has changed at once, but the caller's clock had not moved
-	// against the processor's. Another server that takes over also counts as a set clock.
+	// if it was set back. ClockAhead has changed at once then, but the caller's clock had not
+	// moved against the processor's. Another server that takes over also counts as a set clock.
 	DatabaseSet time.Duration
 
 	// Steady reports that no clock is corrected gradually: ClockAhead has not changed for a
