@@ -248,8 +248,8 @@ type reply struct {
 	ends   [len(lastFields)]int // of these values; an empty one means no field
 	body   []byte
 
-	counted  bool // net/http does not count the body by itself
-	replaces bool // a field may replace an earlier one
+	needsLength  bool // net/http does not count the body by itself
+	hasOwnFields bool // of the rule: a later field of the same name replaces one of them
 }
 
 // lastFields are the fields whose values differ from answer to answer.
@@ -324,8 +324,8 @@ func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict
 	vis.buf = b
 	head := r.Method == http.MethodHead
 	a := reply{status: f.status, fields: fields, body: b[:body], text: b[body:],
-		ends:    [...]int{retry - body, rateLimit - body, location - body, len(b) - body},
-		counted: head || body > 2<<10 || f.fixed.Empty, replaces: len(f.headers) > 0}
+		ends:        [...]int{retry - body, rateLimit - body, location - body, len(b) - body},
+		needsLength: head || body > 2<<10 || f.fixed.Empty, hasOwnFields: len(f.headers) > 0}
 	if head && vis.auth == nil { // another server sends no body by itself
 		a.body = nil
 	}
@@ -340,7 +340,7 @@ type answerWriter interface {
 
 // send sends the reply.
 func (a *reply) send(w http.ResponseWriter, vis *visit) {
-	if whole, ok := w.(answerWriter); ok && !a.replaces {
+	if whole, ok := w.(answerWriter); ok && !a.hasOwnFields {
 		vis.lines = a.appendFields(vis.lines[:0])
 		if whole.WriteAnswer(a.status, vis.lines, a.body) {
 			return
@@ -356,9 +356,7 @@ func (a *reply) send(w http.ResponseWriter, vis *visit) {
 // appendFields appends the fields as lines.
 func (a *reply) appendFields(b []byte) []byte {
 	for i := range a.fields {
-		for _, value := range a.fields[i].values {
-			b = httpfield.Append(b, a.fields[i].name, value)
-		}
+		b = httpfield.AppendAll(b, a.fields[i].name, a.fields[i].values)
 	}
 	from := 0
 	for i, end := range a.ends {
@@ -382,7 +380,7 @@ func (a *reply) setFields(header http.Header, isOwn bool) {
 	text, from := string(a.text), 0
 	values := make([]string, 0, len(lastFields))
 	for i, end := range a.ends {
-		if end > from && (lastFields[i] != contentLength || isOwn && a.counted) {
+		if end > from && (lastFields[i] != contentLength || isOwn && a.needsLength) {
 			values = append(values, text[from:end])
 			n := len(values)
 			header[lastFields[i]] = values[n-1 : n : n]

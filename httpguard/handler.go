@@ -32,14 +32,15 @@ func Middleware(guard *fairshare.Guard, opts Options) func(http.Handler) http.Ha
 // A Handler judges each request before the handler that it wraps gets it. It
 // is safe for concurrent use.
 type Handler struct {
-	next       http.Handler
-	current    atomic.Pointer[generation]
-	robots     robotsCopies
-	visits     sync.Pool
-	inProgress inProgress
-	lists      listWait
-	formBytes  atomic.Int64 // of long forms in memory
-	key        [32]byte     // of references, unless Options have one
+	next        http.Handler
+	current     atomic.Pointer[generation]
+	generations atomic.Uint64 // how many there have been
+	robots      robotsCopies
+	visits      sync.Pool
+	inProgress  inProgress
+	lists       listWait
+	formBytes   atomic.Int64 // of long forms in memory
+	key         [32]byte     // of references, unless Options have one
 }
 
 // New returns a Handler around next, which works as [Middleware] does. next may
@@ -73,7 +74,7 @@ func (h *Handler) Replace(guard *fairshare.Guard, opts Options) {
 		opts.ReferenceKey = h.key[:]
 	}
 	next := &generation{Handler: h, Options: opts, guard: guard, answers: newAnswers(guard.Policy(), &opts),
-		testsForms: guard.Policy().TestsForms(), replaces: h.current.Load() != nil, replaced: make(chan struct{})}
+		testsForms: guard.Policy().TestsForms(), number: h.generations.Add(1), replaced: make(chan struct{})}
 	if old := h.current.Swap(next); old != nil {
 		close(old.replaced)
 	}
@@ -114,7 +115,7 @@ type generation struct {
 
 	testsForms bool // a rule looks at fields of forms
 
-	replaces bool          // there was another generation before it
+	number   uint64        // among those of the Handler, from 1
 	replaced chan struct{} // closed when Replace is called again
 }
 

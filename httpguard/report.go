@@ -99,10 +99,10 @@ func addrText(addr netip.Addr) string {
 // idAlphabet is Crockford's base32, without letters that look like digits.
 const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
-// A referenced is what a reference stands for.
+// A referenced is what a reference stands for. It refers to no policy, so that one that was replaced can be freed.
 type referenced struct {
-	gen       *generation
-	rule      *fairshare.Rule
+	gen       uint64
+	rule      string // its name; "" for none
 	addr, via netip.Addr
 	bot       string // if it is known by its name
 }
@@ -111,7 +111,10 @@ type referenced struct {
 // the same client.
 func (g *generation) reference(vis *visit, rule *fairshare.Rule) string {
 	req := &vis.req
-	of := referenced{gen: g, rule: rule, addr: req.Addr, via: req.Via}
+	of := referenced{gen: g.number, addr: req.Addr, via: req.Via}
+	if rule != nil {
+		of.rule = rule.Name
+	}
 	if req.Bot.State == fairshare.Verified && !req.Bot.UserTriggered {
 		of.bot = req.Bot.Name
 	}

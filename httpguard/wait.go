@@ -28,7 +28,7 @@ func (g *generation) decideNow(r *http.Request, vis *visit) (v fairshare.Verdict
 	retries := time.NewTicker(retryEvery)
 	defer retries.Stop()
 	replaced := g.replaced
-	if !g.replaces {
+	if g.number == 1 {
 		retries.Stop()
 	}
 	isNew := true

@@ -143,6 +143,28 @@ func TestMemoryIsUsedAgainOnlyAfterRefusals(t *testing.T) {
 	}
 }
 
+// After Replace, a client gets the reference by the new key, also from a rule of the same name.
+func TestReferencesAfterReplace(t *testing.T) {
+	var got []string
+	opts := httpguard.Options{Refused: func(r *httpguard.Report) { got = append(got, r.ID) }}
+	h := httpguard.New(newGuard(t, block("no", "/")), opts, nil)
+	for i := range 8 {
+		policy := &fairshare.Policy{Rules: []fairshare.Rule{block("no", "/")}}
+		opts.ReferenceKey = []byte{byte(i & 1)}
+		h.Replace(guardFor(t, policy, nil), opts)
+		for range 2 {
+			r := httptest.NewRequest("GET", "/", nil)
+			got = nil
+			h.ServeHTTP(httptest.NewRecorder(), r)
+			req := &fairshare.Request{Addr: netip.MustParseAddrPort(r.RemoteAddr).Addr()}
+			want := httpguard.Reference(opts.ReferenceKey, policy, req, &policy.Rules[0])
+			if !slices.Equal(got, []string{want}) {
+				t.Errorf("after Replace %d: %q, want %q", i, got, want)
+			}
+		}
+	}
+}
+
 // Refused clients get their own references, however the refusals of several clients and rules follow each other.
 func TestReferencesOfAlternatingRefusals(t *testing.T) {
 	policy := &fairshare.Policy{Rules: []fairshare.Rule{block("one", "/1"), block("two", "/2")}}

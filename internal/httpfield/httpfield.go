@@ -60,6 +60,28 @@ func Append[T string | []byte](b []byte, name string, value T) []byte {
 	if !IsToken(name) {
 		return b
 	}
+	from := len(b) + len(name) + len(": ")
+	b = AppendValid(b, name, value)
+	line := b[from : len(b)-len("\r\n")]
+	for _, end := range [...]byte{'\n', '\r'} {
+		for i := bytes.IndexByte(line, end); i >= 0; i = bytes.IndexByte(line, end) {
+			line[i] = ' '
+		}
+	}
+	return b
+}
+
+// AppendAll appends each value of a field as a line of its own.
+func AppendAll(b []byte, name string, values []string) []byte {
+	for _, value := range values {
+		b = Append(b, name, value)
+	}
+	return b
+}
+
+// AppendValid is Append at less cost, for a name that is a token and a value without a line end. It does not check
+// them: otherwise what follows could be read as other fields.
+func AppendValid[T string | []byte](b []byte, name string, value T) []byte {
 	for len(value) > 0 && isSpace(value[0]) {
 		value = value[1:]
 	}
@@ -67,14 +89,7 @@ func Append[T string | []byte](b []byte, name string, value T) []byte {
 		value = value[:len(value)-1]
 	}
 	b = append(append(b, name...), ": "...)
-	from := len(b)
-	b = append(b, value...)
-	for _, end := range [...]byte{'\n', '\r'} {
-		for i := bytes.IndexByte(b[from:], end); i >= 0; i = bytes.IndexByte(b[from:], end) {
-			b[from+i] = ' '
-		}
-	}
-	return append(b, "\r\n"...)
+	return append(append(b, value...), "\r\n"...)
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }

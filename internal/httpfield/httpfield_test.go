@@ -32,6 +32,22 @@ func TestCanonicalNames(t *testing.T) {
 	}
 }
 
+// AppendValid writes what Append does for valid fields, and only Append changes or omits others.
+func TestAppend(t *testing.T) {
+	for _, value := range []string{"", "b", " b\t", "b  c", "\t"} {
+		want := "A: " + textproto.TrimString(value) + "\r\n"
+		for i, got := range [][]byte{Append([]byte("x"), "A", value), AppendValid([]byte("x"), "A", []byte(value))} {
+			if string(got) != "x"+want {
+				t.Errorf("%d: %q is appended as %q", i, value, got)
+			}
+		}
+	}
+	got := AppendAll(nil, "A", []string{"b\r\nC: d", "\r\n", "\n\r\nb\r\n"})
+	if got = AppendAll(got, "B C", []string{"x"}); string(got) != "A: b  C: d\r\nA: \r\nA: b\r\n" {
+		t.Errorf("invalid fields are appended as %q", got)
+	}
+}
+
 func TestHasToken(t *testing.T) {
 	for list, want := range map[string]bool{"close": true, "a, Close\t,b": true, "closed": false, "": false,
 		"a;close": false} {

@@ -26,6 +26,7 @@ type conn struct {
 
 	waiting       atomic.Bool // in use, and pending in the table: see Listener.wait
 	readSinceIdle atomic.Bool // data was read after the last request
+	stalled       atomic.Bool // a Write took longer than idleSlack; the lane clears it
 	h2            atomic.Pointer[streams]
 
 	closing sync.Once
@@ -52,7 +53,7 @@ func newConn(l *Listener, inner net.Conn) *conn {
 	switch inner.(type) {
 	case *net.TCPConn, *net.UnixConn:
 		if socket.Supported {
-			c.out.raw, c.out.try = c.raw, c.out.write
+			c.out.raw, c.out.try = c.raw, c.out.advance
 		}
 	}
 	return c
@@ -68,8 +69,8 @@ type directWrite struct {
 	err   error
 }
 
-// all writes all bytes, or until the deadline for writing. Without waits it writes what the socket takes at once.
-func (d *directWrite) all(b []byte, waits bool) (int, error) {
+// run writes b, or what can be written until the deadline. Without waits it writes what the socket takes at once.
+func (d *directWrite) run(b []byte, waits bool) (int, error) {
 	d.bytes, d.taken, d.waits, d.err = b, 0, waits, nil
 	err := d.raw.Write(d.try)
 	d.bytes = nil
@@ -79,8 +80,8 @@ func (d *directWrite) all(b []byte, waits bool) (int, error) {
 	return d.taken, err
 }
 
-// write writes as much as it can without waiting. It returns false to wait for the socket.
-func (d *directWrite) write(fd uintptr) bool {
+// advance is called by raw. It writes as much as it can without waiting, and returns false to wait for the socket.
+func (d *directWrite) advance(fd uintptr) bool {
 	for d.taken < len(d.bytes) {
 		n, err := socket.Write(fd, d.bytes[d.taken:])
 		d.taken += n
@@ -95,9 +96,10 @@ func (d *directWrite) write(fd uintptr) bool {
 	return true
 }
 
-func (c *conn) write(b []byte) (int, error) {
+// writeOrWait is one attempt of Write: it waits for the socket, and ends at the deadline for writing.
+func (c *conn) writeOrWait(b []byte) (int, error) {
 	if c.out.raw != nil {
-		return c.out.all(b, true)
+		return c.out.run(b, true)
 	}
 	return c.Conn.Write(b)
 }
@@ -131,7 +133,7 @@ func (c *conn) Write(b []byte) (n int, err error) {
 		if err := c.renew(now); err != nil {
 			return n, err
 		}
-		m, err := c.write(b[n:])
+		m, err := c.writeOrWait(b[n:])
 		n += m
 		c.sent.Add(int64(m))
 		before := now
@@ -147,6 +149,9 @@ func (c *conn) Write(b []byte) (n int, err error) {
 			go c.Close() // TLS may write while it reads from the raw connection, for whose end Close waits
 			return n, errSlow
 		}
+		if now-before > idleSlack {
+			c.stalled.Store(true)
+		}
 		if err == nil {
 			if c.waiting.Load() {
 				c.l.wait(c, false)
@@ -160,13 +165,13 @@ func (c *conn) Write(b []byte) (n int, err error) {
 	}
 }
 
-// writeAtOnce writes as much of b as the socket takes at once: usually all, so that no clock is needed. Write tries the
-// rest again, and finds the error if there is one, such as a deadline that has passed.
+// writeAtOnce writes as much of b as the socket takes at once: usually all, so that no clock is needed. It drops its
+// error on purpose: Write tries the rest again, and finds the error then, such as a deadline that has passed.
 func (c *conn) writeAtOnce(b []byte) int {
 	if c.out.raw == nil {
 		return 0
 	}
-	n, _ := c.out.all(b, false)
+	n, _ := c.out.run(b, false)
 	c.sent.Add(int64(n))
 	c.pace.wrote(n, 0, nil) // not slow: that depends on the time of blocked writes
 	return n

@@ -93,7 +93,7 @@ func (a *fastAnswer) WriteHeader(status int) {
 		a.out = appendStatus(a.out, status)
 		for name, values := range a.header {
 			if name != "Content-Length" && name != "Transfer-Encoding" {
-				a.out = appendField(a.out, name, values)
+				a.out = httpfield.AppendAll(a.out, name, values)
 			}
 		}
 		a.out = append(a.out, "\r\n"...)
@@ -207,7 +207,7 @@ func (a *fastAnswer) writeFields() {
 				continue
 			}
 		}
-		b = appendField(b, name, values)
+		b = httpfield.AppendAll(b, name, values)
 	}
 	if a.closes && !hasClose {
 		b = append(b, closeField...)
@@ -380,11 +380,11 @@ func (a *fastAnswer) finish() (open bool) {
 
 func (a *fastAnswer) writeTrailers() {
 	for _, name := range a.trailers {
-		a.out = appendField(a.out, name, a.header[name])
+		a.out = httpfield.AppendAll(a.out, name, a.header[name])
 	}
 	for name, values := range a.header {
 		if name, found := strings.CutPrefix(name, http.TrailerPrefix); found {
-			a.out = appendField(a.out, name, values)
+			a.out = httpfield.AppendAll(a.out, name, values)
 		}
 	}
 }
@@ -416,13 +416,6 @@ func appendStatus(b []byte, status int) []byte {
 		b = strconv.AppendInt(b, int64(status), 10)
 	}
 	return append(b, "\r\n"...)
-}
-
-func appendField(b []byte, name string, values []string) []byte {
-	for _, v := range values {
-		b = httpfield.Append(b, name, v)
-	}
-	return b
 }
 
 // A date is the field Date of one second.

@@ -18,10 +18,14 @@ import (
 )
 
 const (
-	// watchAfter is how long a request is in progress before its client is watched; at most twice as long, and
-	// up to watchLate if many short requests came just before it. Looking costs more than such a request.
+	// watchAfter is how long a request is in progress before its client is watched, or watchLate if more than
+	// manyRequests came since the timer was last set: looking costs more than a short request. It may be twice as
+	// long, since the timer may have been set for an earlier request.
 	watchAfter = 10 * time.Millisecond
 	watchLate  = 10 * watchAfter
+
+	// manyRequests is how many requests since the timer was last set mean that they are short.
+	manyRequests = 2
 
 	// idleSlack is how much earlier than http.Server.IdleTimeout an idle connection may be closed: setting a
 	// deadline is expensive.
@@ -52,12 +56,12 @@ type fastConn struct {
 	tried    error            // of try
 	deadline time.Time        // of reading; zero: none
 	wasPost  bool             // the last request
-	host     string           // of the last request, and its user agent: often the same again
+	host     string           // of the last request, and its user agent: often the same again; "" if long
 	agent    string
 
 	remoteAddr string // of each request
 	tlsState   *tls.ConnectionState
-	now        time.Time // when the last request was answered, if it was at once; zero: not known
+	now        time.Time // when the last request was answered, if that was just now; zero: not known
 
 	answerFields int // of the last answer: often as many again
 
@@ -68,11 +72,11 @@ type fastConn struct {
 	timer    *time.Timer  // nil: not needed yet
 	armed    bool         // timer will call watch
 	hangupID uint64       // of hangups; 0: the client is not watched by them
-	requests uint64       // that began, and those up to the one for which timer was set
-	timed    uint64
-	gone     bool   // hangups has reported that the client left
-	watching bool   // watch is reading
-	early    []byte // what watch has read: at most one byte
+	requests uint64       // that have begun
+	timed    uint64       // value of requests when timer was set: the number of the request that it is for
+	gone     bool         // hangups has reported that the client left
+	watching bool         // watch is reading
+	early    []byte       // what watch has read: at most one byte
 }
 
 func newFastConn(f *Lane, outer net.Conn) *fastConn {
@@ -185,6 +189,7 @@ func (c *fastConn) readHead(h *fastHead, isFirst bool) (found bool, err error) {
 	waits := false // the time for the beginning is set
 	if c.from == c.to {
 		waits = true
+		c.forgetText(h)
 		timeout, slack := c.lane.server.IdleTimeout, idleSlack
 		if isFirst {
 			timeout, slack = c.lane.server.ReadHeaderTimeout, 0
@@ -235,7 +240,8 @@ func (c *fastConn) readHead(h *fastHead, isFirst bool) (found bool, err error) {
 
 func isLineEnd(c byte) bool { return c == '\r' || c == '\n' }
 
-// awaitUntil sets the time for the next reads; 0 means no bound. It keeps a deadline that is at most slack earlier.
+// awaitUntil sets the time for the next reads; 0 means no bound. It keeps a deadline that is at most slack earlier. The
+// time is counted from c.now, if that is known, which is used once.
 func (c *fastConn) awaitUntil(timeout, slack time.Duration) {
 	until := time.Time{}
 	if timeout > 0 {
@@ -247,7 +253,7 @@ func (c *fastConn) awaitUntil(timeout, slack time.Duration) {
 		if early := until.Sub(c.deadline); early >= 0 && early < slack {
 			return
 		}
-	} else if c.deadline.IsZero() {
+	} else if c.now = (time.Time{}); c.deadline.IsZero() {
 		return
 	}
 	c.deadline = until
@@ -316,10 +322,15 @@ func (c *fastConn) tryRead(fd uintptr) bool {
 // answer answers a request. It returns false if the connection must be closed.
 func (c *fastConn) answer(x *exchange) (open bool) {
 	c.active.Store(true)
+	c.now = time.Time{} // still known if this request had come before the last answer
 	c.setState(busy)
 	c.begin(&x.fastContext)
 	open = c.handle(&x.fastAnswer, x.r)
 	isFree := c.end(&x.fastContext)
+	if c.conn != nil && c.conn.stalled.Load() {
+		c.conn.stalled.Store(false)
+		c.now = time.Time{}
+	}
 	if n := len(x.header); n > 0 {
 		c.answerFields = n
 	}
@@ -386,9 +397,6 @@ func (c *fastConn) arm() {
 		c.timer.Reset(after)
 	}
 }
-
-// manyRequests is how many requests since the last look mean that they are short.
-const manyRequests = 2
 
 // end ends the watch and the context of the request. It returns false if something may still refer to the context.
 func (c *fastConn) end(x *fastContext) (isFree bool) {

@@ -32,12 +32,41 @@ type fastHead struct {
 	hasLength      bool
 
 	// text has the lines after the first one, as the last request had them; "" if they were long, or nothing is
-	// known. Most clients send the same fields again and again. Then these are not read again.
+	// known. Most clients send the same fields again and again. Then these are not read again. An idle connection
+	// keeps it, unless there are many: see fastConn.forgetText.
 	text string
 }
 
-// longestText bounds the text that a connection remembers, in bytes.
-const longestText = 1 << 10
+const (
+	// longestText and longestName bound what a connection remembers of its last request, in bytes: its fields, and each
+	// of its host and user agent.
+	longestText = 1 << 10
+	longestName = 256
+
+	// mostTexts is how many idle connections of a Lane remember their fields: at most 4 MiB in all.
+	mostTexts = 4096
+)
+
+// forgetText is called when a connection becomes idle. If there are many, their fields would need much memory, and
+// reading them again costs less.
+func (c *fastConn) forgetText(h *fastHead) {
+	if c.lane.open.Load() > mostTexts {
+		h.text = ""
+	}
+}
+
+// ownText returns a text that shares no memory with others: *last if that is the same. Otherwise *last becomes this
+// one, or "" if it is long.
+func ownText(text string, last *string) string {
+	if text == *last {
+		return *last
+	}
+	text = strings.Clone(text)
+	if *last = text; len(text) > longestName {
+		*last = ""
+	}
+	return text
+}
 
 // Which bytes a target and a host may have, and the path and query of a target that url.ParseRequestURI returns
 // unchanged. Others may be valid: then the server, or url.ParseRequestURI, reads them.
@@ -240,14 +269,7 @@ func (c *fastConn) request(h *fastHead) *exchange {
 			h.text = text
 		}
 	}
-	if host := text[h.host.from:h.host.to]; host != c.host {
-		c.host = strings.Clone(host)
-	}
-	if h.agent >= 0 {
-		if agent := text[h.fields[h.agent].value.from:h.fields[h.agent].value.to]; agent != c.agent {
-			c.agent = strings.Clone(agent)
-		}
-	}
+	host := ownText(text[h.host.from:h.host.to], &c.host)
 	method, usual := methods[string(b[h.method.from:h.method.to])]
 	if !usual {
 		method = string(b[h.method.from:h.method.to])
@@ -267,7 +289,7 @@ func (c *fastConn) request(h *fastHead) *exchange {
 		}
 		values[i] = text[f.value.from:f.value.to]
 		if i == h.agent {
-			values[i] = c.agent
+			values[i] = ownText(values[i], &c.agent)
 		}
 		if prior, found := header[name]; found {
 			header[name] = append(prior, values[i])
@@ -285,7 +307,7 @@ func (c *fastConn) request(h *fastHead) *exchange {
 	}
 	r := x.r
 	r.Proto, r.ProtoMajor, r.ProtoMinor, r.RemoteAddr, r.TLS = "HTTP/1.1", 1, 1, c.remoteAddr, c.tlsState
-	r.Method, r.URL, r.RequestURI, r.Host = method, &x.url, target, c.host
+	r.Method, r.URL, r.RequestURI, r.Host = method, &x.url, target, host
 	r.Header, r.Close = header, h.close
 	r.Body, r.ContentLength = http.NoBody, int64(h.length)
 	if h.length > 0 {
@@ -306,7 +328,9 @@ type exchange struct {
 	body   shortBody
 	values [12]string // of fields that come once; longer requests have memory of their own
 
-	empty *http.Request // r without anything but its context; nil: not used again yet
+	// empty has only the context of r, which cannot be set again without a new Request: reuse copies it to r. It is nil
+	// until x is used again.
+	empty *http.Request
 }
 
 // exchanges holds those that are used again. They are empty.
@@ -319,7 +343,7 @@ func (x *exchange) reuse() {
 	}
 	*x.r = *x.empty
 	clear(x.fields)
-	x.fastAnswer, x.url, x.values = fastAnswer{}, url.URL{}, [12]string{}
+	x.fastAnswer, x.url, x.body, x.values = fastAnswer{}, url.URL{}, shortBody{}, [12]string{}
 	exchanges.Put(x)
 }
 

@@ -39,6 +39,7 @@ type Lane struct {
 
 	mu       sync.Mutex
 	conns    map[*fastConn]struct{}
+	open     atomic.Int64  // number of conns
 	isEnding atomic.Bool   // there are no more requests; changed with mu
 	changed  chan struct{} // a connection ended; holds one
 }
@@ -120,12 +121,14 @@ func (f *Lane) add(c *fastConn) bool {
 		return false
 	}
 	f.conns[c] = struct{}{}
+	f.open.Store(int64(len(f.conns)))
 	return true
 }
 
 func (f *Lane) remove(c *fastConn) {
 	f.mu.Lock()
 	delete(f.conns, c)
+	f.open.Store(int64(len(f.conns)))
 	f.closeHangups()
 	f.mu.Unlock()
 	select {

@@ -186,7 +186,7 @@ func newTLSLanePair(t testing.TB, config *tls.Config, answer http.HandlerFunc) *
 		}
 		p.addr[i] = inner.Addr().String()
 		l := New(inner, Config{Connections: 10_000, PerAddr: 10_000})
-		srv := &http.Server{ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10,
+		srv := &http.Server{ReadHeaderTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10,
 			ErrorLog: log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true, TLSConfig: config.Clone(),
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if _, fast := w.(*fastAnswer); fast {

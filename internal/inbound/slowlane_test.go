@@ -2,8 +2,10 @@ package inbound
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,6 +71,90 @@ func TestLanesCloseSlowClientsAfterTheSameTime(t *testing.T) {
 		}
 		if took[0] > took[1] || took[0] < took[1]-idleSlack {
 			t.Errorf("%s: closed after %v, without the lane after %v", test.name, took[0], took[1])
+		}
+	}
+}
+
+// The time for the next request counts from the end of the answer before it, in both lanes: also after an answer that
+// was written whole, however the requests come and the answers are read.
+func TestLanesCountTheTimeForARequestFromTheLastAnswer(t *testing.T) {
+	get := func(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n" }
+	half := "GET / HTTP"
+	rest := strings.TrimPrefix(get("/"), half)
+	type part struct {
+		text  string
+		pause time.Duration // after it
+	}
+	for _, test := range []struct {
+		name    string
+		idle    time.Duration // bounds; 10 s for a head
+		parts   []part
+		reading time.Duration // when the client begins to read
+		answers int
+	}{
+		{"two at once, then one", 12 * time.Second,
+			[]part{{get("/refused") + get("/slow"), 20 * time.Second}, {get("/"), 0}}, 0, 3},
+		{"two and a half at once", 12 * time.Second,
+			[]part{{get("/refused") + get("/slow") + half, 20 * time.Second}, {rest, 0}}, 0, 3},
+		{"halves after a pause, without a bound of idle connections", 0,
+			[]part{{get("/refused"), 15 * time.Second}, {half, 5 * time.Second}, {rest, 0}}, 0, 2},
+		{"the client reads late", 12 * time.Second,
+			[]part{{get("/refused") + half, 18 * time.Second}, {rest, 0}}, 13 * time.Second, 2},
+		{"too late", 12 * time.Second,
+			[]part{{get("/refused"), 13 * time.Second}, {get("/"), 0}}, 0, 1},
+		{"half of one comes too late", 12 * time.Second,
+			[]part{{get("/refused") + half, 11 * time.Second}, {rest, 0}}, 0, 1},
+	} {
+		for _, inLane := range []bool{true, false} {
+			check := func(t *testing.T) {
+				in := newPipes()
+				l := New(in, Config{})
+				srv := &http.Server{IdleTimeout: test.idle, ReadHeaderTimeout: 10 * time.Second,
+					Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						switch r.URL.Path {
+						case "/refused":
+							answerWhole(w, http.StatusForbidden, "", "no")
+						case "/slow":
+							time.Sleep(15 * time.Second)
+						}
+					})}
+				l.Attach(srv)
+				lane := l.NewLane(l, srv)
+				if inLane {
+					go srv.Serve(lane)
+				} else {
+					go srv.Serve(l)
+				}
+				c := in.dial("192.0.2.1")
+				go func() {
+					for _, part := range test.parts {
+						if _, err := io.WriteString(c, part.text); err != nil {
+							return
+						}
+						time.Sleep(part.pause)
+					}
+					time.Sleep(time.Second)
+					c.Close()
+				}()
+				time.Sleep(test.reading)
+				r := bufio.NewReader(c)
+				answers := 0
+				for ; ; answers++ {
+					resp, err := http.ReadResponse(r, nil)
+					if err != nil || resp.StatusCode == http.StatusBadRequest {
+						break
+					}
+					io.Copy(io.Discard, resp.Body)
+				}
+				if answers != test.answers {
+					t.Errorf("%d answers, want %d", answers, test.answers)
+				}
+				c.Close()
+				srv.Close()
+				lane.CloseAll()
+				time.Sleep(time.Minute)
+			}
+			t.Run(fmt.Sprintf("%s, in the lane %v", test.name, inLane), func(t *testing.T) { synctest.Test(t, check) })
 		}
 	}
 }

@@ -246,7 +246,7 @@ func (c *Call) write(r *Request) bool {
 			if !isLine(v) {
 				return false
 			}
-			b = appendField(b, name, v)
+			b = httpfield.AppendValid(b, name, v)
 		}
 	}
 	for i := range r.Fields {
@@ -254,7 +254,7 @@ func (c *Call) write(r *Request) bool {
 		if !isLine(f.Value) || !httpfield.IsToken(f.Name) {
 			return false
 		}
-		b = appendField(b, f.Name, f.Value)
+		b = httpfield.AppendValid(b, f.Name, f.Value)
 	}
 	switch {
 	case len(r.Body) > 0:
@@ -272,11 +272,6 @@ func (c *Call) write(r *Request) bool {
 // isLine reports whether a value does not end its line.
 func isLine(v string) bool {
 	return strings.IndexByte(v, '\n') < 0 && strings.IndexByte(v, '\r') < 0 && strings.IndexByte(v, 0) < 0
-}
-
-func appendField(b []byte, name, value string) []byte {
-	b = append(append(b, name...), ": "...)
-	return append(append(b, textproto.TrimString(value)...), "\r\n"...)
 }
 
 // isPlain reports whether a text has only visible ASCII characters.
