@@ -39,10 +39,12 @@ var mayImport = map[string][]string{
 	// give it to a program and to the reverse proxy.
 	"internal/livepolicy": {"asn", "botauth", "bots", "browser", "clientaddr", "fleets", "httpguard",
 		"internal/amount", "internal/banexport", "internal/census", "internal/journal", "internal/lockfile",
-		"internal/registrar", "internal/sessions", "internal/setup", "logins", "membans", "memlimit",
+		"internal/registrar", "internal/reports", "internal/sessions", "internal/setup", "logins", "membans", "memlimit",
 		"pgregistry", "policyfile", "redislimit", "robots", "share", "sqlregistry", "texts", "visitor", "waitingroom"},
 	// traffic counts for the operator's eyes, and console shows it with all else that a server knows.
-	"internal/traffic": {"httpguard", "internal/toplist"},
+	"internal/reports": {"httpguard"},
+	"internal/census":  {"httpguard", "internal/reports"},
+	"internal/traffic": {"internal/reports", "internal/toplist"},
 	"internal/console": {"clientaddr", "httpguard", "internal/amount", "internal/census", "internal/livepolicy",
 		"internal/operator", "internal/toplist", "internal/traffic", "policyfile"},
 	"internal/admin":     {"internal/inbound"},
@@ -55,7 +57,8 @@ var mayImport = map[string][]string{
 		"internal/adminapi",
 		"internal/console", "internal/dashboard",
 		"internal/cputime", "internal/traffic",
-		"internal/inbound", "internal/journal", "internal/livepolicy", "internal/proxy", "internal/sessions",
+		"internal/inbound", "internal/journal", "internal/livepolicy", "internal/proxy", "internal/reports",
+		"internal/sessions",
 		"internal/lockfile", "internal/otlp", "internal/setup", "internal/systemd", "policyfile", "redislimit",
 		"internal/accesslog", "internal/watch"}, // of forward-auth
 	"internal/watch": {"httpguard", "internal/accesslog", "internal/journal", "internal/livepolicy",

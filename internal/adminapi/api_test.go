@@ -53,7 +53,7 @@ func open(t *testing.T, mayAct bool) *site {
 	t.Cleanup(func() { p.Stop(); p.Close() })
 	c := console.New(console.Options{Policy: p, Traffic: traffic.New(p.Now()), Version: "1", Reload: reload})
 	rt := p.Current()
-	guard := httpguard.New(rt.Guard, p.GuardOptions(rt, httpguard.Options{Passed: c.Passed, Refused: c.Refused}),
+	guard := httpguard.New(rt.Guard, p.GuardOptions(rt, httpguard.Options{}),
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") }))
 	for i := range 15 {
 		r := httptest.NewRequest("GET", []string{"/?password=secret", "/admin"}[i/14], nil)
@@ -61,6 +61,7 @@ func open(t *testing.T, mayAct bool) *site {
 			"Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html) <script>\xff")
 		guard.ServeHTTP(httptest.NewRecorder(), r) // from 192.0.2.1
 	}
+	c.Policy.FlushReports()
 	c.Traffic.Tick(p.Now(), p.Wall(p.Now()), traffic.Load{Waiting: 1})
 	s := &site{t: t, api: adminapi.New(c, func(*http.Request) bool { return mayAct }),
 		schema: jsonschema.NewCompiler()}

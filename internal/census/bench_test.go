@@ -63,7 +63,7 @@ func BenchmarkRefused(b *testing.B) {
 			for b.Loop() {
 				req := &reqs[i&(1<<10-1)]
 				req.UserAgent, req.Header = bm.agent, bm.header
-				c.Refused(req, f, false)
+				c.Refused(refusal(req, f, false))
 				i++
 			}
 			if got := c.state.Load().tallies[enforced].requests.Load(); got != int64(i) {
@@ -82,7 +82,7 @@ func BenchmarkRefusedFlood(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		req.Addr = addr(i)
-		c.Refused(req, f, false)
+		c.Refused(refusal(req, f, false))
 		i++
 	}
 }
@@ -92,7 +92,7 @@ func BenchmarkTick(b *testing.B) {
 	c, f := New(p, start), finding(p, pages)
 	for n := range 100_000 {
 		c.Saw(addr(n), netip.Addr{})
-		c.Refused(request(n, false), f, false)
+		c.Refused(refusal(request(n, false), f, false))
 	}
 	b.ReportAllocs()
 	for b.Loop() {

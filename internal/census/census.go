@@ -15,6 +15,7 @@ import (
 	"fairshare"
 	"fairshare/internal/network"
 	"fairshare/internal/prose"
+	"fairshare/internal/reports"
 )
 
 // A Census counts all clients, and those refused or blocked. It stores no address,
@@ -62,6 +63,23 @@ const (
 	dryBusy               // the same, but passed, because the whole policy is in dry run
 	kinds
 )
+
+// kindOf returns why a rule refused a request, or would have with dry; kinds if no tally counts that.
+func kindOf(rule *fairshare.Rule, dry bool) kind {
+	switch {
+	case rule == nil || rule == fairshare.AttackMode || rule == fairshare.OperatorBan:
+		return kinds
+	case rule == fairshare.BusyUpstream && dry:
+		return dryBusy
+	case rule == fairshare.BusyUpstream:
+		return busy
+	case !dry:
+		return enforced
+	case rule.DryRun:
+		return dryRules
+	}
+	return dryPolicy
+}
 
 // A state holds the values that each request needs. It is replaced, never changed.
 type state struct {
@@ -181,62 +199,45 @@ func (c *Census) Saw(addr, via netip.Addr) {
 // Waited records that a request has waited for its turn or for other requests to end.
 func (c *Census) Waited() { c.state.Load().waited.Add(1) }
 
-// Refused records that a rule refused or blocked a request, or would have if dry is
-// set. Bans by operators cause no warning, since operators intend them; they are only
+// Refused records that a rule refused or blocked requests, or would have in dry run.
+// Bans by operators cause no warning, since operators intend them; they are only
 // in the summaries. The same applies to newcomers that the attack mode holds.
-// Refusals by a busy upstream are counted separately, since no rule causes them. Refused
-// keeps no reference to the request.
-func (c *Census) Refused(req *fairshare.Request, found *fairshare.Finding, dry bool) {
-	if found.Rule == nil || found.Rule == fairshare.AttackMode {
+// Refusals by a busy upstream are counted separately, since no rule causes them.
+func (c *Census) Refused(g *reports.Refusals) {
+	if g.Rule == nil || g.Rule == fairshare.AttackMode {
 		return
 	}
-	s := c.state.Load()
-	if !dry && found.Rule != fairshare.OperatorBan && found.Rule != fairshare.BusyUpstream {
-		c.guesses.refused(req, s)
-		c.checkers.refused(req, found, s)
+	s, k := c.state.Load(), kindOf(g.Rule, g.DryRun)
+	hash := s.hash(g.Addr, g.Via)
+	if !g.DryRun && g.Rule != fairshare.OperatorBan && g.Rule != fairshare.BusyUpstream {
+		c.guesses.refused(g, hash)
+		c.checkers.refused(g, s)
 	}
-	if found.Rule == fairshare.OperatorBan {
+	if k == kinds {
 		of := &s.operators[0]
-		if dry {
+		if g.DryRun {
 			of = &s.operators[1]
 		}
-		of.requests.Add(1)
-		of.clients.add(s.hash(req.Addr, req.Via), false)
+		of.requests.Add(g.N)
+		of.clients.add(hash, false)
 		return
-	}
-	k := enforced
-	switch {
-	case found.Rule == fairshare.BusyUpstream && dry:
-		k = dryBusy
-	case found.Rule == fairshare.BusyUpstream:
-		k = busy
-	case !dry:
-	case found.Rule.DryRun:
-		k = dryRules
-	default:
-		k = dryPolicy
 	}
 	all := &s.tallies[k]
-	rule := all.rule(found.Rule.Name)
-	all.requests.Add(1)
-	if found.Ban == fairshare.BanStarted {
-		all.bans.Add(1)
+	rule := all.rule(g.Rule.Name)
+	all.requests.Add(g.N)
+	if g.Ban == fairshare.BanStarted {
+		all.bans.Add(g.N)
 	}
-	all.bots.add(&req.Bot)
-	if engine(&req.Bot) {
-		c.engines.add(refusedEngine{bot: req.Bot.Name, rule: found.Rule.Name, action: found.Action, dry: dry})
+	all.bots.add(&g.Bot, g.N)
+	if engine(&g.Bot) {
+		c.engines.add(refusedEngine{bot: g.Bot.Name, rule: g.Rule.Name, action: g.Action, dry: g.DryRun}, g.N)
 	}
-	rule.requests.Add(1)
-	hash := s.hash(req.Addr, req.Via)
-	if rule.clients.knows(hash, true) {
+	rule.requests.Add(g.N)
+	if rule.clients.knows(hash, g.Person) {
 		return
 	}
-	person := req.Fleet == "" && Person(req) // the programs of a fleet imitate browsers
-	if rule.clients.knows(hash, person) {
-		return
-	}
-	all.clients.add(hash, person)
-	rule.clients.add(hash, person)
+	all.clients.add(hash, g.Person)
+	rule.clients.add(hash, g.Person)
 }
 
 // Tick returns the messages that are due now, one line each; usually there are none.

@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"fairshare"
+	"fairshare/httpguard"
+	"fairshare/internal/reports"
 )
 
 var start = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
@@ -67,6 +69,33 @@ type traffic struct {
 func newTraffic(p *fairshare.Policy) *traffic {
 	return &traffic{Census: newCensus(p, start, [2]uint64{0x0123456789ABCDEF, 0xFEDCBA9876543210}), policy: p,
 		now: start, tick: 5 * time.Second}
+}
+
+// refusal returns a refused request, as Refused gets it.
+func refusal(req *fairshare.Request, f *fairshare.Finding, dry bool) *reports.Refusals {
+	g := reports.OfReport(&httpguard.Report{Request: req, Finding: *f, DryRun: dry})
+	g.Person = req.Fleet == "" && Person(req)
+	return g
+}
+
+func (t *traffic) Refused(req *fairshare.Request, f *fairshare.Finding, dry bool) {
+	t.Census.Refused(refusal(req, f, dry))
+}
+
+// A PassedRequest is a request that reached the upstream and has ended.
+type PassedRequest = httpguard.Completion
+
+func sender(n int) httpguard.Client { return httpguard.Client{Addr: addr(n)} }
+
+// passage returns a request of a client, as Passed gets it.
+func passage(c *PassedRequest, client netip.Prefix) *reports.Passages {
+	g := reports.OfCompletion(c)
+	g.Client = client
+	return g
+}
+
+func (t *traffic) Passed(c *PassedRequest, client netip.Prefix, now time.Time) {
+	t.Census.Passed(passage(c, client), now)
 }
 
 // wait advances the time and calls Tick, as serve does.
@@ -569,12 +598,12 @@ func TestCensusIsSafeForConcurrentUse(t *testing.T) {
 func TestHotPathAllocatesNothing(t *testing.T) {
 	p := policyOf(false)
 	tr := newTraffic(p)
-	req, person, f := request(1, false), request(1, true), finding(p, pages)
+	f := finding(p, pages)
+	req, person := refusal(request(1, false), f, false), refusal(request(1, true), f, false)
 	if n := testing.AllocsPerRun(100, func() {
 		tr.Saw(req.Addr, netip.Addr{})
-		tr.Refused(req, f,
-			false)
-		tr.Refused(person, f, false)
+		tr.Census.Refused(req)
+		tr.Census.Refused(person)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

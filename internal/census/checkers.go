@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/internal/reports"
 )
 
 // Bounds of the report about link checkers.
@@ -31,14 +32,14 @@ type checker struct {
 
 // refused records a refusal. It ignores provisional clients, since an allow of their
 // address has no effect.
-func (c *checkers) refused(req *fairshare.Request, found *fairshare.Finding, s *state) {
-	if found.Ban != fairshare.BanStarted || req.Method != http.MethodHead || req.Via.IsValid() {
+func (c *checkers) refused(g *reports.Refusals, s *state) {
+	if g.Ban != fairshare.BanStarted || g.Method != http.MethodHead || g.Via.IsValid() {
 		return
 	}
-	if found.Limit == nil || found.Limit.Resource != fairshare.Errors {
+	if g.Limit == nil || g.Limit.Resource != fairshare.Errors {
 		return
 	}
-	client := s.client(req.Addr)
+	client := s.client(g.Addr)
 	if !client.IsValid() {
 		return
 	}

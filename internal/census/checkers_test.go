@@ -91,8 +91,8 @@ func TestReportsOfLinkCheckersAreBounded(t *testing.T) {
 		for part := range 4 {
 			all.Go(func() {
 				for n := range 1000 {
-					c.refused(&fairshare.Request{Addr: addr(minute*4000 + part*1000 + n), Method: "HEAD"},
-						errorsBan(), s)
+					c.refused(refusal(&fairshare.Request{Addr: addr(minute*4000 + part*1000 + n), Method: "HEAD"},
+						errorsBan(), false), s)
 				}
 			})
 		}
@@ -103,7 +103,7 @@ func TestReportsOfLinkCheckersAreBounded(t *testing.T) {
 		t.Errorf("%d lines in an hour, want %d", lines, mostCheckers)
 	}
 	c.lines(start.Add(time.Hour))
-	c.refused(&fairshare.Request{Addr: addr(7), Method: "HEAD"}, errorsBan(), s)
+	c.refused(refusal(&fairshare.Request{Addr: addr(7), Method: "HEAD"}, errorsBan(), false), s)
 	if got := len(c.lines(start.Add(61 * time.Minute))); got != 1 {
 		t.Errorf("an hour later %d clients are reported, want 1", got)
 	}

@@ -39,7 +39,7 @@ type refusedEngine struct {
 	dry       bool
 }
 
-func (e *engines) add(a refusedEngine) {
+func (e *engines) add(a refusedEngine, n int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if _, known := e.refused[a]; !known && len(e.refused) >= mostEngines {
@@ -48,7 +48,7 @@ func (e *engines) add(a refusedEngine) {
 	if e.refused == nil {
 		e.refused = map[refusedEngine]int64{}
 	}
-	e.refused[a]++
+	e.refused[a] += n
 }
 
 // warnings returns the warnings that are due now: at once, then every five minutes.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"fairshare"
 	"fairshare/internal/prose"
+	"fairshare/internal/reports"
 )
 
 // Bounds of the report about password guessing from many addresses.
@@ -80,11 +80,8 @@ type guesses struct {
 	reported time.Time // zero: never
 }
 
-// attempt reports whether a request was an attempt to log in, and whether it failed.
-func attempt(method, path string, status int) (tried, failed bool) {
-	if method != http.MethodPost {
-		return false, false
-	}
+// attempt reports whether a POST request was an attempt to log in, and whether it failed.
+func attempt(path string, status int) (tried, failed bool) {
 	switch {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return true, true
@@ -99,20 +96,31 @@ func attempt(method, path string, status int) (tried, failed bool) {
 	return true, false
 }
 
-func (g *guesses) passed(p *PassedRequest, s *state) {
-	if tried, failed := attempt(p.Method, p.Path, p.Status); tried {
-		g.note(p.Path, s.hash(p.Addr, p.Via), failed)
+func (g *guesses) passed(p *reports.Passages, s *state) {
+	if p.Method != http.MethodPost {
+		return
+	}
+	for _, r := range p.Requests {
+		if tried, failed := attempt(r.Path, r.Status); tried {
+			g.note(r.Path, s.hash(p.Addr, p.Via), failed, 1)
+		}
 	}
 }
 
-// refused records an attempt that a rule refused.
-func (g *guesses) refused(req *fairshare.Request, s *state) {
-	if req.Method == http.MethodPost && IsLogin(req.Path) {
-		g.note(req.Path, s.hash(req.Addr, req.Via), true)
+// refused records attempts that a rule refused.
+func (g *guesses) refused(r *reports.Refusals, hash uint64) {
+	if r.Method != http.MethodPost {
+		return
+	}
+	for _, p := range r.Paths {
+		if IsLogin(p.Path) {
+			g.note(p.Path, hash, true, p.N)
+		}
 	}
 }
 
-func (g *guesses) note(path string, hash uint64, failed bool) {
+// note records n attempts.
+func (g *guesses) note(path string, hash uint64, failed bool, n int64) {
 	if path == "" {
 		return
 	}
@@ -120,15 +128,17 @@ func (g *guesses) note(path string, hash uint64, failed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e := g.present.entry(path)
-	if e == nil {
-		return
+	for ; e == nil; e = g.present.entry(path) {
+		if n--; n == 0 {
+			return
+		}
 	}
-	e.weight++
+	e.weight += n
 	if !failed {
-		e.passed++
+		e.passed += n
 		return
 	}
-	e.failed++
+	e.failed += n
 	e.addresses[hash/64%(guesserBits/64)] |= 1 << (hash % 64)
 }
 

@@ -3,6 +3,7 @@ package census
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,20 +12,8 @@ import (
 	"fairshare"
 	"fairshare/internal/network"
 	"fairshare/internal/prose"
+	"fairshare/internal/reports"
 )
-
-// A PassedRequest is a request that reached the upstream and has ended.
-type PassedRequest struct {
-	Addr   netip.Addr
-	Via    netip.Addr // the proxy that named Addr, if the policy does not trust it; else invalid
-	Proxy  bool       // Addr may have many clients behind it
-	Owner  fairshare.Owner
-	Fleet  string // as fairshare.Request.Fleet
-	Method string
-	Path   string        // without the query
-	Took   time.Duration // the upstream's time
-	Status int           // of the upstream's answer; 0 if there was none
-}
 
 // Bounds of the report about a client that takes most of the upstream's time.
 const (
@@ -85,29 +74,28 @@ func pathGroup(path string) (name string, folder bool) {
 	return path, false
 }
 
-// add counts time of the upstream for a key.
-func (t *heavyTable) add(key heavyKey, p *PassedRequest, took time.Duration) {
-	least := 0
+// entry returns the entry of a key, which may replace the one with the least time. name is the owner's.
+func (t *heavyTable) entry(key heavyKey, name string) *heavyEntry {
+	least := &t.entries[0]
 	for i := range t.entries {
 		e := &t.entries[i]
 		if e.heavyKey == key {
-			e.add(p, took)
-			return
+			return e
 		}
-		if e.spent < t.entries[least].spent {
-			least = i
+		if e.spent < least.spent {
+			least = e
 		}
 	}
-	e := &t.entries[least]
-	*e = heavyEntry{heavyKey: key, name: p.Owner.Name, spent: e.spent, over: e.spent}
-	e.add(p, took)
+	*least = heavyEntry{heavyKey: key, name: name, spent: least.spent, over: least.spent}
+	return least
 }
 
-func (e *heavyEntry) add(p *PassedRequest, took time.Duration) {
+// add counts time of the upstream.
+func (e *heavyEntry) add(path string, proxy bool, took time.Duration) {
 	e.spent += took
 	e.requests++
-	e.proxy = e.proxy || p.Proxy
-	name, _ := pathGroup(p.Path)
+	e.proxy = e.proxy || proxy
+	name, _ := pathGroup(path)
 	name = name[:min(len(name), heavyPathSize)]
 	switch {
 	case string(e.path[:e.n]) == name:
@@ -130,31 +118,40 @@ func (t *heavyTable) heaviest() *heavyEntry {
 	return first
 }
 
-// Passed records a request that reached the upstream. It allocates nothing. of is the
-// prefix that limits count as the client.
-func (c *Census) Passed(p *PassedRequest, of netip.Prefix, now time.Time) {
+// Passed records requests that reached the upstream. It allocates nothing.
+func (c *Census) Passed(p *reports.Passages, now time.Time) {
 	c.guesses.passed(p, c.state.Load())
-	if p.Took <= 0 || !of.IsValid() {
+	reached := func(r *reports.Passed) bool { return r.Took > 0 }
+	if !p.Client.IsValid() || !slices.ContainsFunc(p.Requests, reached) {
 		return
 	}
 	h := &c.heavy
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	took := min(p.Took, max(now.Sub(h.since), 0)) // the rest belongs to earlier minutes
-	h.all += took
-	h.clients.add(heavyKey{prefix: of}, p, took)
-	h.networks.add(heavyKey{prefix: network.Around(of)}, p, took)
+	var space [4]*heavyEntry
+	of := append(space[:0], h.clients.entry(heavyKey{prefix: p.Client}, p.Owner.Name),
+		h.networks.entry(heavyKey{prefix: network.Around(p.Client)}, p.Owner.Name))
 	if p.Fleet != "" {
 		if h.fleets == nil {
 			h.fleets = new(heavyTable)
 		}
-		h.fleets.add(heavyKey{fleet: p.Fleet}, p, took)
+		of = append(of, h.fleets.entry(heavyKey{fleet: p.Fleet}, p.Owner.Name))
 	}
 	if p.Owner.ASN != 0 && !p.Via.IsValid() && !p.Proxy { // else the address is not proved
 		if h.owners == nil {
 			h.owners = new(heavyTable)
 		}
-		h.owners.add(heavyKey{owner: p.Owner.ASN}, p, took)
+		of = append(of, h.owners.entry(heavyKey{owner: p.Owner.ASN}, p.Owner.Name))
+	}
+	for _, r := range p.Requests {
+		if r.Took <= 0 {
+			continue
+		}
+		took := min(r.Took, max(now.Sub(h.since), 0)) // the rest belongs to earlier minutes
+		h.all += took
+		for _, e := range of {
+			e.add(r.Path, p.Proxy, took)
+		}
 	}
 }
 

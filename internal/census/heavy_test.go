@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/httpguard"
 )
 
 // minute records requests that end in the course of one minute, and returns the warning
@@ -21,7 +22,7 @@ func minute(passages []PassedRequest, capacity int) string {
 		if line := c.Heavy(at.Add(-time.Nanosecond), capacity); line != "" {
 			return "too early: " + line
 		}
-		c.Passed(&passages[i], p.Client(passages[i].Addr), at)
+		c.Passed(passage(&passages[i], p.Client(passages[i].Addr)), at)
 	}
 	return c.Heavy(start.Add(time.Minute), capacity)
 }
@@ -30,7 +31,7 @@ func minute(passages []PassedRequest, capacity int) string {
 func requests(clients, each int, addr func(int) netip.Addr, path string, took time.Duration) (all []PassedRequest) {
 	for range each {
 		for n := range clients {
-			all = append(all, PassedRequest{Addr: addr(n), Method: "GET", Path: path, Took: took, Status: 200})
+			all = append(all, PassedRequest{Client: httpguard.Client{Addr: addr(n)}, Method: "GET", Path: path, Took: took, Status: 200})
 		}
 	}
 	return all
@@ -135,7 +136,7 @@ func TestHolderIsWhoHadMostInTheLastMinute(t *testing.T) {
 	c := New(p, start)
 	pass := func(n int, at time.Time) {
 		for range 300 {
-			c.Passed(&PassedRequest{Addr: addr(n), Path: "/", Took: time.Second}, p.Client(addr(n)), at)
+			c.Passed(passage(&PassedRequest{Client: sender(n), Path: "/", Took: time.Second}, p.Client(addr(n))), at)
 		}
 	}
 	check := func(at time.Duration, want string) {
@@ -161,9 +162,8 @@ func TestHeavyClientIsReportedOnceAMinute(t *testing.T) {
 		now := start.Add(time.Duration(second) * time.Second)
 		if second <= 120 {
 			for range 8 {
-				c.Passed(&PassedRequest{Addr: addr(1), Method: "GET", Path: "/", Took: time.Second,
-					Status: 200},
-					p.Client(addr(1)), now)
+				c.Passed(passage(&PassedRequest{Client: sender(1), Method: "GET", Path: "/", Took: time.Second,
+					Status: 200}, p.Client(addr(1))), now)
 			}
 		}
 		if c.Heavy(now, 0) != "" {
@@ -175,7 +175,7 @@ func TestHeavyClientIsReportedOnceAMinute(t *testing.T) {
 	}
 	c = New(p, start)
 	for i := range 10 {
-		c.Passed(&PassedRequest{Addr: addr(1), Path: "/", Took: time.Hour}, p.Client(addr(1)),
+		c.Passed(passage(&PassedRequest{Client: sender(1), Path: "/", Took: time.Hour}, p.Client(addr(1))),
 			start.Add(time.Duration(i)*time.Second))
 	}
 	if got := c.Heavy(start.Add(time.Minute), 0); got != "" { // 45 s of this minute
@@ -199,7 +199,7 @@ func TestHeavyTableMatchesExactCounts(t *testing.T) {
 			}
 			prefix := netip.PrefixFrom(addr(n), 32)
 			took := time.Duration(1 + r.IntN(1000))
-			table.add(heavyKey{prefix: prefix}, &PassedRequest{Path: "/"}, took)
+			table.entry(heavyKey{prefix: prefix}, "").add("/", false, took)
 			all += took
 			exact[prefix] += took
 		}
@@ -223,10 +223,12 @@ func TestPassedAllocatesNothing(t *testing.T) {
 	p := policyOf(false)
 	c := New(p, start)
 	n := 0
+	one := passage(&PassedRequest{Method: http.MethodPost, Path: "/wp-login.php", Took: time.Second, Status: 200},
+		netip.Prefix{})
 	if got := testing.AllocsPerRun(1000, func() {
 		n++
-		c.Passed(&PassedRequest{Addr: addr(n), Method: http.MethodPost, Path: "/wp-login.php", Took: time.Second,
-			Status: 200}, p.Client(addr(n)), start.Add(time.Second))
+		one.Addr, one.Client = addr(n), p.Client(addr(n))
+		c.Passed(one, start.Add(time.Second))
 	}); got != 0 {
 		t.Errorf("%v allocations", got)
 	}
@@ -237,10 +239,10 @@ func BenchmarkPassed(b *testing.B) {
 	c := New(p, start)
 	b.ReportAllocs()
 	n := 0
+	one := passage(&PassedRequest{Method: "GET", Path: "/shop/page", Took: time.Second, Status: 200}, netip.Prefix{})
 	for b.Loop() {
 		n++
-		c.Passed(&PassedRequest{Addr: addr(n & 1023), Method: "GET", Path: "/shop/page", Took: time.Second,
-			Status: 200},
-			p.Client(addr(n&1023)), start.Add(time.Second))
+		one.Addr, one.Client = addr(n&1023), p.Client(addr(n&1023))
+		c.Passed(one, start.Add(time.Second))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"fairshare"
+	"fairshare/httpguard"
 )
 
 // Browser reports whether a user agent looks like that of a person's browser.
@@ -69,6 +70,18 @@ func Person(req *fairshare.Request) bool {
 		}
 	}
 	return Browser(req.UserAgent) && !strings.Contains(first(req, "Sec-Ch-Ua"), "Headless")
+}
+
+// IsPerson reports whether a request that was refused, or would have been, looks like one of a person's browser. It
+// is false if the client is known to look so, and if the client is not counted.
+func (c *Census) IsPerson(r *httpguard.Report) bool {
+	k := kindOf(r.Finding.Rule, r.DryRun)
+	if k == kinds {
+		return false
+	}
+	s := c.state.Load()
+	return !s.tallies[k].rule(r.Finding.Rule.Name).clients.knows(s.hash(r.Request.Addr, r.Request.Via), true) &&
+		Person(r.Request)
 }
 
 // language reports whether an Accept-Language begins with a language tag.

@@ -34,16 +34,16 @@ type bots struct {
 	engines atomic.Int64 // verified search engines
 }
 
-func (b *bots) add(of *fairshare.Bot) {
+func (b *bots) add(of *fairshare.Bot, n int64) {
 	if of.Name == "" {
 		return
 	}
-	b.known.Add(1)
+	b.known.Add(n)
 	switch {
 	case of.State == fairshare.Forged:
-		b.forged.Add(1)
+		b.forged.Add(n)
 	case engine(of):
-		b.engines.Add(1)
+		b.engines.Add(n)
 	}
 }
 

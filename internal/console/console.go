@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"fairshare/httpguard"
 	"fairshare/internal/livepolicy"
 	"fairshare/internal/traffic"
 	"fairshare/registry"
@@ -34,8 +33,11 @@ type Console struct {
 	at  time.Time
 }
 
-// New returns a Console of a server.
-func New(opts Options) *Console { return &Console{Options: opts} }
+// New returns a Console of a server. Call it before the first request: the Policy reports to Traffic from then on.
+func New(opts Options) *Console {
+	opts.Policy.Record(opts.Traffic)
+	return &Console{Options: opts}
+}
 
 // Run counts seconds until ctx ends.
 func (c *Console) Run(ctx context.Context) {
@@ -52,24 +54,19 @@ func (c *Console) Run(ctx context.Context) {
 				s := q.Stats()
 				load = traffic.Load{Waiting: s.Waiting, InProgress: s.Inside, Capacity: s.Capacity}
 			}
-			c.Traffic.Tick(now, c.Policy.Wall(now), load)
+			c.counts().Tick(now, c.Policy.Wall(now), load)
 		}
 	}
 }
 
-// Passed counts a request that has ended.
-func (c *Console) Passed(p *httpguard.Completion) {
-	c.Traffic.Passed(p, c.Policy.Current().File.Policy.Client(p.Addr))
-}
-
-// Refused counts a refusal or block.
-func (c *Console) Refused(r *httpguard.Report) {
-	c.Traffic.Refused(r, c.Policy.Current().File.Policy.Client(r.Request.Addr), livepolicy.LoggablePath(r.Request),
-		c.Policy.Wall(r.Request.Time))
-}
-
 // Unjudged counts a request that could not be judged.
 func (c *Console) Unjudged() { c.Traffic.Unjudged() }
+
+// counts returns what was counted until now.
+func (c *Console) counts() *traffic.Recorder {
+	c.Policy.FlushReports()
+	return c.Traffic
+}
 
 // registry returns the registry, or nil.
 func (c *Console) registry() registry.Reader { return c.Policy.Registry() }

@@ -51,7 +51,7 @@ func open(t *testing.T) *site {
 	t.Cleanup(func() { p.Stop(); p.Close() })
 	c := console.New(console.Options{Policy: p, Traffic: traffic.New(p.Now()), Version: "1"})
 	rt := p.Current()
-	guard := httpguard.New(rt.Guard, p.GuardOptions(rt, httpguard.Options{Passed: c.Passed, Refused: c.Refused}),
+	guard := httpguard.New(rt.Guard, p.GuardOptions(rt, httpguard.Options{}),
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") }))
 	return &site{c, guard}
 }

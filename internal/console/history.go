@@ -77,10 +77,10 @@ func (c *Console) histories(v *History, wall time.Time) (all []traffic.History, 
 				fmt.Errorf("key: %q is not the number of an owner", v.Key), "such as AS64500"))
 		}
 		v.Key = fmt.Sprintf("AS%d", asn)
-		add(c.Traffic.OwnerHistory(uint32(asn), wall))
+		add(c.counts().OwnerHistory(uint32(asn), wall))
 		return all, func(r *traffic.Refusal) bool { return r.Owner.ASN == uint32(asn) }, nil
 	case "fleet":
-		add(c.Traffic.FleetHistory(v.Key, wall))
+		add(c.counts().FleetHistory(v.Key, wall))
 		return all, func(r *traffic.Refusal) bool { return r.Fleet == v.Key }, nil
 	}
 	id, _, err := c.clientID(v.Key)
@@ -92,17 +92,17 @@ func (c *Console) histories(v *History, wall time.Time) (all []traffic.History, 
 		v.By = "bot"
 		for _, state := range []fairshare.BotState{fairshare.Verified, fairshare.Claimed, fairshare.Pending,
 			fairshare.Forged} {
-			add(c.Traffic.BotHistory(fairshare.Bot{Name: id.Bot, State: state}, wall))
+			add(c.counts().BotHistory(fairshare.Bot{Name: id.Bot, State: state}, wall))
 		}
 	} else {
-		add(c.Traffic.ClientHistory(id.Prefix, wall))
+		add(c.counts().ClientHistory(id.Prefix, wall))
 	}
 	return all, func(r *traffic.Refusal) bool { return within(r, id) }, nil
 }
 
 // addRefusals adds the latest refusals since a time.
 func (c *Console) addRefusals(v *History, of func(*traffic.Refusal) bool, since time.Time, step time.Duration) {
-	for _, r := range c.Traffic.Recent(traffic.RecentKept, of) {
+	for _, r := range c.counts().Recent(traffic.RecentKept, of) {
 		if r.At.Before(since) {
 			continue
 		}

@@ -28,6 +28,7 @@ func TestHistory(t *testing.T) {
 		t.Errorf("%d refusals, want 3", sum)
 	}
 	now := s.Policy.Now().Add(20 * time.Second)
+	s.Policy.FlushReports()
 	s.Traffic.Tick(now, s.Policy.Wall(now), traffic.Load{})
 	for _, by := range []string{"client", "network"} {
 		key := map[string]string{"client": "203.0.113.9", "network": "203.0.113.0/24"}[by]

@@ -28,7 +28,7 @@ func (c *Console) Now() *Now {
 	n := &Now{At: wall.UTC(), Version: c.Version, Policy: rt.File.Name, Rules: len(rt.File.Policy.Rules),
 		Mode: "enforcing", Attack: c.Policy.Attack(), Holder: c.Policy.Holder(),
 		Since:  c.Policy.Wall(c.Traffic.Began()).UTC(),
-		Totals: c.Traffic.Totals(), Bans: f.Bans, CounterMemory: f.Limiter.Memory, Counters: int64(f.Limiter.Live),
+		Totals: c.counts().Totals(), Bans: f.Bans, CounterMemory: f.Limiter.Memory, Counters: int64(f.Limiter.Live),
 		CountersLost: uint64(f.Limiter.Lost), Registry: "none"}
 	if rt.File.Policy.DryRun {
 		n.Mode = "dry_run"
@@ -39,7 +39,7 @@ func (c *Console) Now() *Now {
 	if c.Upstream != nil {
 		n.Upstream = c.Upstream()
 	}
-	for _, p := range c.Traffic.Seconds(wall.Add(-time.Minute)) {
+	for _, p := range c.counts().Seconds(wall.Add(-time.Minute)) {
 		n.Minute = n.Minute.Plus(p.Totals)
 	}
 	if s := f.Share; s != nil {
@@ -60,9 +60,9 @@ func (c *Console) Series(length time.Duration) *Series {
 	s := &Series{Step: 60, Points: []traffic.Point{}}
 	since := c.wall().Add(-length)
 	if length <= 5*time.Minute {
-		s.Step, s.Points = 1, append(s.Points, c.Traffic.Seconds(since)...)
+		s.Step, s.Points = 1, append(s.Points, c.counts().Seconds(since)...)
 	} else {
-		s.Points = append(s.Points, c.Traffic.Minutes(since)...)
+		s.Points = append(s.Points, c.counts().Minutes(since)...)
 	}
 	for i := range s.Points {
 		s.Points[i].At = s.Points[i].At.UTC()
@@ -112,8 +112,8 @@ func (c *Console) Client(ctx context.Context, text string) (*Client, error) {
 	now := c.Policy.Now()
 	if id.Prefix.IsValid() {
 		for _, window := range []string{"1m", "15m", "1h"} {
-			w := c.Traffic.Top(traffic.Clients, Windows[window], now)
-			row := c.Traffic.ClientSums(w, id.Prefix, netip.Addr{})
+			w := c.counts().Top(traffic.Clients, Windows[window], now)
+			row := c.counts().ClientSums(w, id.Prefix, netip.Addr{})
 			r := topRow(&row)
 			r.Key = window
 			v.Recent = append(v.Recent, r)
@@ -276,7 +276,7 @@ func (c *Console) usage(ctx context.Context, req *fairshare.Request) ([]Usage, e
 // Rules returns the rules of the policy, what they did, and how near clients are to their limits.
 func (c *Console) Rules(ctx context.Context) (*Rules, error) {
 	rt := c.Policy.Current()
-	file, counts := rt.File, c.Traffic.Rules()
+	file, counts := rt.File, c.counts().Rules()
 	v := &Rules{File: file.Name, DryRun: file.Policy.DryRun, Since: c.Policy.Wall(c.Traffic.Began()).UTC(),
 		Rules:  []Rule{},
 		Others: []Rule{}, Warnings: []string{}}
@@ -466,7 +466,7 @@ func (c *Console) Journal(ctx context.Context, q JournalQuery) (*Journal, error)
 }
 
 func (c *Console) refusals(n int, match func(*traffic.Refusal) bool) []Refusal {
-	found := c.Traffic.Recent(n, match)
+	found := c.counts().Recent(n, match)
 	all := make([]Refusal, len(found))
 	for i := range found {
 		all[i] = refusalOf(&found[i])

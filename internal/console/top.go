@@ -48,7 +48,7 @@ func (c *Console) Top(by, sort, window string) (*TopList, error) {
 	if list := c.top[key]; list != nil {
 		return list, nil
 	}
-	w := c.Traffic.Top(traffic.Dimension(d), length, now)
+	w := c.counts().Top(traffic.Dimension(d), length, now)
 	list := &TopList{By: by, Sort: sort, From: c.Policy.Wall(w.From).UTC(), To: c.Policy.Wall(w.To).UTC(),
 		Rows: []TopRow{}}
 	var total, most toplist.Amounts

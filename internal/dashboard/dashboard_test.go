@@ -65,7 +65,7 @@ func open(t *testing.T, isToken func(string) bool) *site {
 	t.Cleanup(func() { p.Stop(); p.Close() })
 	c := console.New(console.Options{Policy: p, Traffic: traffic.New(p.Now()), Version: "1"})
 	rt := p.Current()
-	guard := httpguard.New(rt.Guard, p.GuardOptions(rt, httpguard.Options{Passed: c.Passed, Refused: c.Refused}),
+	guard := httpguard.New(rt.Guard, p.GuardOptions(rt, httpguard.Options{}),
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") }))
 	s := &site{t: t, console: c, guard: guard, clock: time.Now()}
 	s.pages = &handler{console: c, sessions: newSessions(), isToken: isToken,
@@ -89,6 +89,7 @@ func (s *site) visit(addr, path, agent string, n int) {
 // tick ends a second.
 func (s *site) tick(load traffic.Load) {
 	p := s.console.Policy
+	s.console.Policy.FlushReports()
 	s.console.Traffic.Tick(p.Now(), p.Wall(p.Now()), load)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"fairshare"
 	"fairshare/httpguard"
+	"fairshare/internal/reports"
 	"fairshare/internal/traffic"
 )
 
@@ -19,17 +20,20 @@ func (s *site) twoDays() {
 	begin := end.Add(-50 * time.Hour)
 	s.console.Traffic = traffic.New(begin)
 	addr := netip.MustParseAddr("192.0.2.1")
-	c := &httpguard.Completion{Client: httpguard.Client{Addr: addr}, Method: "GET", Path: "/shop", Status: 200,
+	passed := reports.OfCompletion(&httpguard.Completion{Client: httpguard.Client{Addr: addr}, Method: "GET", Path: "/shop", Status: 200,
 		Took: 120 * time.Millisecond, Bytes: 40_000, UserAgent: "Mozilla/5.0",
-		Owner: fairshare.Owner{ASN: 64500, Name: "Example Hosting"}, Fleet: "fleet-1"}
-	refused := &httpguard.Report{Request: &fairshare.Request{Addr: addr, Method: "GET", Path: "/shop",
-		Owner: c.Owner, Fleet: "fleet-1"}, Finding: fairshare.Finding{Action: fairshare.Refuse}, Status: 429}
+		Owner: fairshare.Owner{ASN: 64500, Name: "Example Hosting"}, Fleet: "fleet-1"})
+	refused := reports.OfReport(&httpguard.Report{Request: &fairshare.Request{Addr: addr, Method: "GET", Path: "/shop",
+		Owner: passed.Owner, Fleet: "fleet-1"}, Finding: fairshare.Finding{Action: fairshare.Refuse}, Status: 429})
+	passed.Client = netip.PrefixFrom(addr, 32)
+	refused.Client = passed.Client
 	for at := begin; at.Before(end); at = at.Add(10 * time.Second) {
 		hour := int(at.Sub(begin) / time.Hour)
 		if seconds := int(at.Unix()); hour != 20 && seconds%60 < (hour%24+4)*5/2 {
-			s.console.Traffic.Passed(c, netip.PrefixFrom(addr, 32))
+			s.console.Traffic.Passed(passed)
 			if hour > 30 && seconds%3 == 0 {
-				s.console.Traffic.Refused(refused, netip.PrefixFrom(addr, 32), "/shop", p.Wall(at))
+				refused.Paths[0].Time, refused.Last = p.Wall(at), p.Wall(at)
+				s.console.Traffic.Refused(refused)
 			}
 		}
 		s.console.Traffic.Tick(at, p.Wall(at), traffic.Load{})
@@ -64,10 +68,11 @@ func TestHistoryIsShown(t *testing.T) {
 	s.console.Traffic = r
 	defer func() { s.console.Traffic = old }()
 	p := s.console.Policy
-	c := &httpguard.Completion{Client: httpguard.Client{Addr: netip.MustParseAddr("192.0.2.1")}, Status: 200}
+	passed := reports.OfCompletion(&httpguard.Completion{Status: 200})
+	passed.Client = netip.MustParsePrefix("192.0.2.1/32")
 	for i := range 600 {
 		at := p.Now().Add(time.Duration(i-600) * time.Second)
-		r.Passed(c, netip.MustParsePrefix("192.0.2.1/32"))
+		r.Passed(passed)
 		r.Tick(at, p.Wall(at), traffic.Load{})
 	}
 	_, text := s.get("/client?client=192.0.2.1&span=1h")

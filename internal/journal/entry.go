@@ -8,10 +8,13 @@ import (
 	"time"
 )
 
-// An Entry is one refusal or block. Method, Host, Path, Query and UserAgent
-// come from the client; they are truncated and escaped.
+// An Entry is one refusal or block, or the first of several of a client by a rule. Method, Host, Path,
+// Query and UserAgent come from the client; they are truncated and escaped.
 type Entry struct {
 	Time       time.Time
+	N          int64      // refusals; 0 means 1
+	Latest     time.Time  // of the latest, if N is over 1
+	LatestPath string     // likewise
 	Client     netip.Addr // unmapped; invalid if there is none
 	Through    netip.Addr // the peer that named Client; valid if Client is provisional; :: is the Unix socket
 	Method     string

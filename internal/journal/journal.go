@@ -190,7 +190,9 @@ func (j *Journal) Add(e *Entry) {
 	space := spaces.Get().(*[]byte)
 	line := s.layout.entry((*space)[:0], &j.stamps, e, s.Query, j.load.Load())
 	if !s.out.add(line, 1) {
-		j.count(&p, e, false)
+		one := *e
+		one.N = 0
+		j.count(&p, &one, false)
 	}
 	*space = line
 	spaces.Put(space)
@@ -203,7 +205,7 @@ func (j *Journal) count(p *tableKey, e *Entry, mayWrite bool) (write bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		j.lost.Add(1)
+		j.lost.Add(e.n())
 		return false
 	}
 	if s.entries == nil {

@@ -92,6 +92,27 @@ type entries struct {
 	cells    [cellSets * setSize]cell
 }
 
+// n returns how many refusals an entry stands for.
+func (e *Entry) n() int64 { return max(e.N, 1) }
+
+// latest returns the time and path of the latest of them.
+func (e *Entry) latest() (ms int64, path string) {
+	if e.N > 1 {
+		return e.Latest.UnixMilli(), e.LatestPath
+	}
+	return e.Time.UnixMilli(), e.Path
+}
+
+// repeat counts repeats.
+func (sl *slot) repeat(n, ms int64, path string) {
+	sl.n += n
+	sl.latestMs = max(sl.latestMs, ms)
+	if sl.pathLen = pathRoom + 1; len(path) <= pathRoom {
+		sl.pathLen = uint8(len(path))
+	}
+	copy(sl.path[:], path)
+}
+
 // repeat counts an entry in the slot of its client and rule, if there is one.
 // Otherwise free is the index of a free slot, -1 if there is none.
 func (s *shard) repeat(p *tableKey, e *Entry) (done bool, free int) {
@@ -100,13 +121,8 @@ func (s *shard) repeat(p *tableKey, e *Entry) (done bool, free int) {
 	for i, tag := range &s.slotTags[set] {
 		switch tag {
 		case p.client:
-			sl := &s.slots[set*setSize+i]
-			sl.n++
-			sl.latestMs = max(sl.latestMs, e.Time.UnixMilli())
-			if sl.pathLen = pathRoom + 1; len(e.Path) <= pathRoom {
-				sl.pathLen = uint8(len(e.Path))
-			}
-			copy(sl.path[:], e.Path)
+			ms, path := e.latest()
+			s.slots[set*setSize+i].repeat(e.n(), ms, path)
 			return true, -1
 		case 0:
 			if free < 0 {
@@ -126,6 +142,9 @@ func (s *shard) begin(i int, p *tableKey, e *Entry) {
 		dryRun:  e.DryRun,
 		firstMs: ms, latestMs: ms,
 	}
+	if e.N > 1 {
+		s.slots[i].repeat(e.N-1, e.Latest.UnixMilli(), e.LatestPath)
+	}
 }
 
 // end frees a slot and returns what it held.
@@ -142,14 +161,15 @@ func (s *shard) end(i int) slot {
 // the smallest one of its set; what that held is then counted by its rule alone.
 func (s *shard) sum(p *tableKey, e *Entry) {
 	s.summed = true
-	ms := e.Time.UnixMilli()
+	firstMs := e.Time.UnixMilli()
+	latestMs, _ := e.latest()
 	set := int(p.network >> 8 % cellSets)
 	least := set * setSize
 	for i, tag := range &s.cellTags[set] {
 		c := &s.cells[set*setSize+i]
 		if tag == p.network {
-			c.n++
-			c.firstMs, c.latestMs = min(c.firstMs, ms), max(c.latestMs, ms)
+			c.n += e.n()
+			c.firstMs, c.latestMs = min(c.firstMs, firstMs), max(c.latestMs, latestMs)
 			c.members[p.member>>6] |= 1 << (p.member & 63)
 			return
 		}
@@ -162,7 +182,8 @@ func (s *shard) sum(p *tableKey, e *Entry) {
 		s.addOther(&c.sum)
 	}
 	s.cellTags[set][least%setSize] = p.network
-	*c = cell{sum: sum{rule: e.Rule, action: e.Action, dryRun: e.DryRun, n: 1, firstMs: ms, latestMs: ms},
+	*c = cell{sum: sum{rule: e.Rule, action: e.Action, dryRun: e.DryRun, n: e.n(), firstMs: firstMs,
+		latestMs: latestMs},
 		network: p.prefix()}
 	c.members[p.member>>6] = 1 << (p.member & 63)
 }

@@ -35,6 +35,7 @@ func (f *Figures) Queues() []SiteFigures {
 // Figures returns the present figures. It reads a sample of the counters: some 100 µs. Call it after
 // OpenState.
 func (p *Policy) Figures() Figures {
+	p.FlushReports()
 	now, rt := p.Now(), p.Current()
 	f := Figures{Bans: p.bans.Len(), Attack: p.attack.isOn(p.Now), Limiter: rt.Limiter.Stats(now)}
 	f.Share = rt.queueStats()

@@ -3,13 +3,11 @@ package livepolicy
 import (
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
 	"fairshare"
 	"fairshare/clientaddr"
 	"fairshare/httpguard"
-	"fairshare/internal/census"
 	"fairshare/internal/setup"
 )
 
@@ -53,14 +51,10 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 	opts.FailOpen = rt.File.FailOpen
 	opts.Now, opts.Wall = p.options.Now, wall
 	opts.Refused = func(r *httpguard.Report) {
-		p.census.Refused(r.Request, &r.Finding, r.DryRun)
-		if !r.DryRun {
-			p.fleets.Refused(r.Request.Fleet)
-		}
 		if base.Refused != nil {
 			base.Refused(r)
 		}
-		p.state.recordRefused(r)
+		p.refused(r)
 	}
 	opts.Waited = func(r *http.Request, wait time.Duration) {
 		p.census.Waited()
@@ -69,7 +63,7 @@ func (p *Policy) GuardOptions(rt *Runtime, base httpguard.Options) httpguard.Opt
 		}
 	}
 	opts.Passed = func(passage *httpguard.Completion) {
-		p.recordPassed(rt, passage)
+		p.reports.Passed(passage)
 		if base.Passed != nil {
 			base.Passed(passage)
 		}
@@ -121,22 +115,3 @@ func (p *Policy) client(rt *Runtime, r *http.Request) httpguard.Client {
 // Provisional returns a channel that is closed when a local peer that the
 // policy does not name has named a client for the first time.
 func (p *Policy) Provisional() <-chan struct{} { return p.provisional }
-
-func (p *Policy) recordPassed(rt *Runtime, passed *httpguard.Completion) {
-	passage := census.PassedRequest{Addr: passed.Addr, Via: passed.Via, Proxy: passed.Proxy, Method: passed.Method,
-		Path: passed.Path, Took: passed.Took, Status: passed.Status, Owner: passed.Owner, Fleet: passed.Fleet}
-	if passed.Method == http.MethodConnect {
-		passage.Path = "" // some clients send a password in it
-	}
-	p.census.Passed(&passage, rt.File.Policy.Client(passed.Addr), p.Now())
-	p.state.recordPassed(passed)
-}
-
-// LoggablePath returns the path of a request without credentials: the target of
-// CONNECT is a host and a port, and some clients send a password before it.
-func LoggablePath(req *fairshare.Request) string {
-	if req.Method == http.MethodConnect {
-		return req.Path[strings.LastIndexByte(req.Path, '@')+1:]
-	}
-	return req.Path
-}

@@ -5,9 +5,9 @@ import (
 	"io"
 
 	"fairshare"
-	"fairshare/httpguard"
 	"fairshare/internal/cli"
 	"fairshare/internal/journal"
+	"fairshare/internal/reports"
 	"fairshare/policyfile"
 )
 
@@ -43,41 +43,44 @@ func journalError(err error) error {
 	return err
 }
 
-// JournalEntry returns the line of the journal about a refusal.
-func (p *Policy) JournalEntry(r *httpguard.Report) journal.Entry {
+// journalEntry returns what the journal needs to know of refusals.
+func (p *Policy) journalEntry(g *reports.Refusals) journal.Entry {
+	r := g.Paths[0]
 	entry := journal.Entry{
-		Time:       p.Wall(r.Request.Time),
-		Client:     r.Request.Addr,
-		Through:    r.Request.Via,
-		Method:     r.Request.Method,
-		Host:       r.Request.Host,
-		Site:       p.Current().Guard.SiteOf(r.Request.Host),
-		Path:       LoggablePath(r.Request),
-		Query:      r.Request.Query,
-		UserAgent:  r.Request.UserAgent,
-		Bot:        r.Request.Bot.Name,
-		BotState:   r.Request.Bot.State.String(),
-		ASN:        r.Request.Owner.ASN,
-		Owner:      r.Request.Owner.Name,
-		Fleet:      r.Request.Fleet,
-		Cookies:    fairshare.Cookies(r.Request.Header),
-		Action:     r.Finding.Action.String(),
-		DryRun:     r.DryRun,
-		Room:       r.WaitingRoom,
-		Status:     r.Status,
+		Time:       g.First.Add(g.Ahead),
+		N:          g.N,
+		Latest:     g.Last.Add(g.Ahead),
+		LatestPath: g.Latest().Path,
+		Client:     g.Addr,
+		Through:    g.Via,
+		Method:     g.Method,
+		Host:       g.Host,
+		Site:       p.Current().Guard.SiteOf(g.Host),
+		Path:       r.Path,
+		Query:      r.Query,
+		UserAgent:  g.UserAgent,
+		Bot:        g.Bot.Name,
+		BotState:   g.Bot.State.String(),
+		ASN:        g.Owner.ASN,
+		Owner:      g.Owner.Name,
+		Fleet:      g.Fleet,
+		Robots:     r.Robots,
+		Cookies:    g.Cookies,
+		Rule:       g.RuleName(),
+		Action:     g.Action.String(),
+		DryRun:     g.DryRun,
+		Watch:      p.watches,
+		Room:       g.Room,
+		Status:     g.Status,
 		RetryAfter: r.RetryAfter,
-		ID:         r.ID,
+		ID:         g.ID,
 	}
-	if rule := r.Finding.Rule; rule != nil {
-		entry.Rule, entry.Robots = rule.Name, r.Request.Robots.Reason(rule)
-		if lim := r.Finding.Limit; lim != nil {
-			tally := &r.Finding.Tally
-			entry.Resource, entry.Used, entry.Allowed = lim.Resource.String(), tally.Spent(), lim.Allowed()
-			entry.InProgress = tally.Held
-			entry.Ceiling = r.Finding.Ceiling
-		}
+	if lim := g.Limit; lim != nil {
+		entry.Resource, entry.Used, entry.Allowed = lim.Resource.String(), r.Tally.Spent(), lim.Allowed()
+		entry.InProgress = r.Tally.Held
+		entry.Ceiling = g.Ceiling
 	}
-	switch r.Finding.Ban {
+	switch g.Ban {
 	case fairshare.BanStarted:
 		entry.Ban = journal.BanStarted
 	case fairshare.BanInForce:

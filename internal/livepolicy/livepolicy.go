@@ -20,7 +20,9 @@ import (
 	"fairshare/fleets"
 	"fairshare/httpguard"
 	"fairshare/internal/census"
+	"fairshare/internal/journal"
 	"fairshare/internal/network"
+	"fairshare/internal/reports"
 	"fairshare/internal/setup"
 	"fairshare/logins"
 	"fairshare/membans"
@@ -77,6 +79,9 @@ type Policy struct {
 	state   *State
 	watch   *clientaddr.Watch
 	census  *census.Census
+	reports *reports.Collector
+	journal *journal.Journal // nil: none
+	watches bool             // lines of the journal are about requests of a log
 	errors  limiterErrors
 	group   *redislimit.Store // nil: the counters are this program's alone
 	inGroup *policyfile.Store // how group was opened
@@ -139,6 +144,8 @@ func New(ctx context.Context, file *policyfile.File, opts Options) (*Policy, err
 	}})
 	p.ending, p.end = context.WithCancel(context.Background())
 	p.census = census.New(&file.Policy, p.Now())
+	p.reports = reports.New(reports.Options{Now: opts.Now, Wall: opts.Clock.Wall, Person: p.census.IsPerson,
+		Client: func(addr netip.Addr) netip.Prefix { return p.Current().File.Policy.Client(addr) }}, recorder{p})
 	p.current.Store(rt)
 	return p, nil
 }
@@ -276,6 +283,7 @@ func (p *Policy) Use(ctx context.Context, next *Runtime, replace func()) {
 	p.readFirstSeen(false, p.useQueue(next))
 	p.useVisitors(next)
 	p.useRobots(next)
+	p.FlushReports()
 	old := p.current.Swap(next)
 	p.census.Replace(&next.File.Policy)
 	replace()
@@ -297,6 +305,7 @@ func (p *Policy) HandOver() {
 func (p *Policy) Stop() {
 	p.stopExport()
 	p.slots.stop()
+	p.FlushReports()
 	p.stopState()
 	p.Current().stop()
 }
@@ -304,6 +313,7 @@ func (p *Policy) Stop() {
 // Close releases the state folder and ends the DNS lookups, after Stop.
 func (p *Policy) Close() {
 	p.slots.stop()
+	p.FlushReports()
 	p.end()
 	p.readingHistory.Wait()
 	p.Current().Bots.Close(nil)

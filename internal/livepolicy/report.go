@@ -16,6 +16,7 @@ import (
 // clients, an expensive client, fleets, errors of the counters. Call it every five
 // seconds.
 func (p *Policy) FrequentReport() []string {
+	p.FlushReports()
 	now := p.Now()
 	lines := p.census.Tick(now)
 	capacity := 0
@@ -61,6 +62,7 @@ func (p *Policy) MinuteReport(ctx context.Context) []string {
 
 // FinalReport returns the last lines for the log, after the last request.
 func (p *Policy) FinalReport() []string {
+	p.FlushReports()
 	lines := p.ProxyReport()
 	lines = append(lines, p.queueReport()...)
 	if line := p.attackReport(); line != "" {

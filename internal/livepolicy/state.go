@@ -17,7 +17,6 @@ import (
 
 	"fairshare"
 	"fairshare/httpguard"
-	"fairshare/internal/amount"
 	"fairshare/internal/cli"
 	"fairshare/internal/lockfile"
 	"fairshare/internal/prose"
@@ -535,54 +534,6 @@ func (s *State) override() func(netip.Addr, fairshare.Bot, time.Time) fairshare.
 		return nil
 	}
 	return s.registrar.Override
-}
-
-// recordPassed counts a request that passed.
-func (s *State) recordPassed(p *httpguard.Completion) {
-	if s.registrar == nil {
-		return
-	}
-	s.registrar.Passed(registrar.Request{
-		Addr: p.Addr, Via: p.Via, Bot: p.Bot, UserAgent: p.UserAgent, Fleet: p.Fleet, At: p.Time,
-		Took: p.Took, CPU: p.CPU, Bytes: p.Bytes, Status: p.Status,
-	})
-}
-
-// recordRefused keeps the story of a refusal. It waits until a ban is on disk, for
-// at most half a second.
-func (s *State) recordRefused(r *httpguard.Report) {
-	if s.registrar == nil {
-		return
-	}
-	req, f := r.Request, &r.Finding
-	story := registry.Story{
-		ID: r.ID, Action: f.Action, Ban: f.Ban, DryRun: r.DryRun, Status: r.Status,
-		Method: req.Method, Host: req.Host, Path: LoggablePath(req),
-	}
-	if f.Action == fairshare.Refuse || f.Ban == fairshare.BanStarted {
-		story.Until = req.Time.Add(f.Wait)
-	}
-	if f.Rule != nil {
-		story.Rule = f.Rule.Name
-		if f.Ban != fairshare.BanInForce { // the ban is the reason then
-			story.Robots = req.Robots.Reason(f.Rule)
-		}
-		if lim := f.Limit; lim != nil {
-			story.By, story.Resource = amount.Key(lim.By), lim.Resource.String()
-			story.Used, story.Allowed, story.Window = f.Tally.Spent(), lim.Allowed(), lim.Window
-			if f.Ceiling {
-				story.By = ceilingKey
-			}
-		}
-	}
-	s.registrar.Refused(registrar.Refusal{
-		Request: registrar.Request{Addr: req.Addr, Via: req.Via, Bot: req.Bot, UserAgent: req.UserAgent,
-			Fleet: req.Fleet, At: req.Time},
-		Story: story,
-	})
-	if f.Ban != fairshare.NotBanned && !r.DryRun && f.Rule != fairshare.OperatorBan {
-		s.registrar.Settle(context.Background())
-	}
 }
 
 // close releases what openState took.

@@ -16,6 +16,7 @@ import (
 	"fairshare"
 	"fairshare/httpguard"
 	"fairshare/internal/registrar"
+	"fairshare/internal/reports"
 	"fairshare/memlimit"
 	"fairshare/registry"
 )
@@ -156,7 +157,10 @@ func TestBansAreStoredBeforeTheAnswer(t *testing.T) {
 				Kind: fairshare.ByAddr, Began: time.Now(), Until: time.Now().Add(time.Hour)})
 			c.report.Request = &fairshare.Request{Addr: client, Time: time.Now()}
 			c.report.Finding.Action, c.report.Finding.Rule = fairshare.Refuse, &policy.Rules[0]
-			m.recordRefused(&c.report)
+			m.recordRefused(reports.OfReport(&c.report))
+			if !c.report.DryRun {
+				m.settle(&c.report.Finding)
+			}
 			if waited := store.bans() > 0; waited != c.waits {
 				t.Errorf("ban %v, dry run %v: waited %v", c.report.Finding.Ban, c.report.DryRun, waited)
 			}
@@ -187,10 +191,10 @@ func TestStoriesHaveTheLineOfRobots(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error)
 			go func() { ended <- m.registrar.Run(ctx) }()
-			m.recordRefused(&httpguard.Report{ID: "7k3m9x2abc",
+			m.recordRefused(reports.OfReport(&httpguard.Report{ID: "7k3m9x2abc",
 				Finding: fairshare.Finding{Action: fairshare.Block, Rule: c.rule, Ban: c.ban},
 				Request: &fairshare.Request{Addr: netip.MustParseAddr("203.0.113.9"), Time: time.Now(),
-					Robots: fairshare.Robots{Disallowed: true, Line: 12, Rule: "Disallow: /private"}}})
+					Robots: fairshare.Robots{Disallowed: true, Line: 12, Rule: "Disallow: /private"}}}))
 			stop()
 			if err := <-ended; err != nil || len(store.stories) != 1 || store.stories[0].Robots != c.want {
 				t.Errorf("%s, ban %v: %+v, %v; want %q", c.rule.Name, c.ban, store.stories, err, c.want)

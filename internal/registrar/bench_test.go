@@ -31,7 +31,7 @@ func addrs(n int) []netip.Addr {
 func BenchmarkPassed(b *testing.B) {
 	for _, n := range []int{1, 1024, 1 << 15} {
 		g := registrar.New(registrar.Options{Store: newFakeStore(), Prefix: policy.Client})
-		p := registrar.Request{UserAgent: browser, At: time.Now(), Took: time.Millisecond, Bytes: 1000, Status: 200}
+		p := registrar.Request{UserAgent: browser, At: time.Now(), Took: time.Millisecond, Bytes: 1000}
 		all := addrs(n)
 		for _, p.Addr = range all {
 			g.Passed(p)
@@ -70,7 +70,7 @@ func BenchmarkPassedAgents(b *testing.B) {
 	for i := range agents {
 		agents[i] = strings.Repeat("x", i%300) + fmt.Sprint(i)
 	}
-	p := registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"), At: time.Now(), Status: 200}
+	p := registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"), At: time.Now()}
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
@@ -83,7 +83,7 @@ func BenchmarkPassedAgents(b *testing.B) {
 // BenchmarkFlood counts clients that send one request each; most of them are dropped.
 func BenchmarkFlood(b *testing.B) {
 	g := registrar.New(registrar.Options{Store: newFakeStore(), Prefix: policy.Client})
-	p := registrar.Request{UserAgent: browser, At: time.Now(), Status: 200}
+	p := registrar.Request{UserAgent: browser, At: time.Now()}
 	b.ReportAllocs()
 	r := rand.New(rand.NewPCG(1, 2))
 	for b.Loop() {

@@ -12,18 +12,20 @@ import (
 	"fairshare/registry"
 )
 
-// A Request holds the facts and costs of one request.
+// A Request holds the facts and costs of one request, or of several of one client.
 type Request struct {
 	Addr      netip.Addr // unmapped or not; an invalid one is not counted
 	Via       netip.Addr // as in a fairshare.Request
 	Bot       fairshare.Bot
 	UserAgent string        // recorded up to 256 bytes
 	Fleet     string        // "" for none
-	At        time.Time     // arrival, a time of Options.Now
+	At        time.Time     // arrival of the latest, a time of Options.Now
+	First     time.Time     // arrival of the first; zero means At
+	N         int64         // requests; 0 means 1
 	Took      time.Duration // the upstream's time
 	CPU       time.Duration // the upstream's CPU time; 0 if unknown
-	Bytes     int64         // of the response body
-	Status    int           // of the upstream's answer; 0 if there was none
+	Bytes     int64         // of the response bodies
+	Errors    int64         // answers of the upstream with a status from 400 to 499
 }
 
 // maxAgent bounds a user agent, in bytes.
@@ -69,13 +71,11 @@ func (g *Registrar) key(addr, via netip.Addr, bot *fairshare.Bot) (k key, known 
 	return k, true
 }
 
-// Passed counts a request that reached the upstream and has ended. It does not wait
+// Passed counts requests that reached the upstream and have ended. It does not wait
 // for the disk, and is safe for concurrent use.
 func (g *Registrar) Passed(p Request) {
-	spent := registry.Spent{Requests: 1, CPU: max(p.CPU, 0), Time: max(p.Took, 0), Bytes: max(p.Bytes, 0)}
-	if p.Status >= 400 && p.Status <= 499 {
-		spent.Errors = 1
-	}
+	spent := registry.Spent{Requests: max(p.N, 1), CPU: max(p.CPU, 0), Time: max(p.Took, 0), Bytes: max(p.Bytes, 0),
+		Errors: p.Errors}
 	if k, known := g.key(p.Addr, p.Via, &p.Bot); known {
 		g.spend(&k, &p, &spent, true)
 	}
@@ -84,13 +84,17 @@ func (g *Registrar) Passed(p Request) {
 // spend adds to a client's counts; passes means that the request was not refused.
 func (g *Registrar) spend(k *key, p *Request, spent *registry.Spent, passes bool) {
 	at, agent := p.At.UnixNano(), truncate(p.UserAgent, maxAgent)
+	first := at
+	if !p.First.IsZero() {
+		first = p.First.UnixNano()
+	}
 	agentHash := maphash.String(g.seed, agent)
 	s := g.clients.lock(k.hash)
 	e, isNew := g.clients.find(s, k, passes)
 	if e != nil {
 		c := &e.record
-		if isNew || at < c.first {
-			c.first = at
+		if isNew || first < c.first {
+			c.first = first
 		}
 		c.spent.Add(*spent)
 		if at >= c.last {

@@ -136,7 +136,7 @@ func TestBanAfterALiftAndAStepIsWritten(t *testing.T) {
 			check(g.Start(t.Context()))
 			g.Banned(fairshare.BanRecord{Client: client, Kind: fairshare.ByAddr, Rule: "rapid", Number: 1,
 				Began: at, Until: at.Add(10 * time.Minute), Since: at.Add(10 * time.Minute)})
-			g.Passed(registrar.Request{Addr: client.Prefix.Addr(), At: at, Status: 200})
+			g.Passed(registrar.Request{Addr: client.Prefix.Addr(), At: at})
 			over, cancel := context.WithCancel(t.Context())
 			cancel()
 			check(g.Run(over)) // writes all

@@ -59,7 +59,7 @@ func TestRealRegistry(t *testing.T) {
 
 			for range 10 {
 				g.Passed(registrar.Request{Addr: a, At: time.Now(), UserAgent: "browser", Took: time.Millisecond,
-					Status: 404})
+					Errors: 1})
 				g.Refused(registrar.Refusal{
 					Request: registrar.Request{Addr: a, At: time.Now(), UserAgent: "browser"},
 					Story: registry.Story{ID: "0123456789", Rule: "rapid", Action: fairshare.Refuse, Status: 429,

@@ -246,7 +246,7 @@ func run(t *testing.T, store *fakeStore, o registrar.Options) *running {
 func (r *running) pass(addr string, n int) {
 	for range n {
 		r.Passed(registrar.Request{Addr: netip.MustParseAddr(addr), UserAgent: "ua", At: time.Now(),
-			Took: time.Millisecond, Bytes: 10, Status: 200})
+			Took: time.Millisecond, Bytes: 10})
 	}
 }
 

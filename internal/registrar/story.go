@@ -10,9 +10,9 @@ import (
 )
 
 // A Refusal is a request that was refused or blocked, or would have been without a
-// dry run.
+// dry run; or several of one client by one rule.
 type Refusal struct {
-	Request // Took, CPU, Bytes and Status are ignored
+	Request // Took, CPU, Bytes and Errors are ignored
 
 	// Story is recorded. Refused fills in Client, Addr, Bot, BotState, UserAgent,
 	// First, Last and Count. Without an ID, the refusal is only counted.
@@ -36,21 +36,25 @@ type story struct {
 	ends     [4]int // of these, in texts
 }
 
-// Refused counts a refusal or block, and begins or continues its story. It does not
+// Refused counts refusals or blocks, and begins or continues their story. It does not
 // wait for the disk, and is safe for concurrent use.
 func (g *Registrar) Refused(r Refusal) {
 	k, known := g.key(r.Addr, r.Via, &r.Bot)
 	if !known {
 		return
 	}
+	if r.First.IsZero() {
+		r.First = r.At
+	}
+	r.N = max(r.N, 1)
 	var spent registry.Spent
 	switch {
 	case r.Story.DryRun:
-		spent.DryRun = 1
+		spent.DryRun = r.N
 	case r.Story.Action == fairshare.Block:
-		spent = registry.Spent{Requests: 1, Blocked: 1}
+		spent = registry.Spent{Requests: r.N, Blocked: r.N}
 	default:
-		spent = registry.Spent{Requests: 1, Refused: 1}
+		spent = registry.Spent{Requests: r.N, Refused: r.N}
 	}
 	g.spend(&k, &r.Request, &spent, false)
 	if r.Story.ID == "" {
@@ -73,17 +77,17 @@ func (g *Registrar) Refused(r Refusal) {
 	}
 }
 
-// add adds a refusal to a story.
+// add adds refusals to a story.
 func (s *story) add(r *Refusal, isNew bool) {
-	first, last, count, latest := s.First, s.Last, s.Count+1, r.Story
+	first, last, count, latest := s.First, s.Last, s.Count+r.N, r.Story
 	latest.Robots = text([]byte(truncate(latest.Robots, maxRobots)))
 	if latest.Ban == fairshare.BanStarted {
 		latest.BanBegan = r.At
 		latest.BanMethod = text([]byte(truncate(r.Story.Method, maxMethod)))
 		latest.BanPath = text([]byte(truncate(r.Story.Path, maxPath)))
 	}
-	if isNew || r.At.Before(first) {
-		first = r.At
+	if isNew || r.First.Before(first) {
+		first = r.First
 	}
 	if isNew || !r.At.Before(last) {
 		s.Story, last = keepEarlier(latest, &s.Story), r.At

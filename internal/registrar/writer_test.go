@@ -25,7 +25,7 @@ func TestClientsAreWrittenInTheBackground(t *testing.T) {
 		r.pass("192.0.2.1", 2)
 		sleep(time.Second)
 		r.Passed(registrar.Request{Addr: netip.MustParseAddr("::ffff:192.0.2.1"), At: time.Now(), UserAgent: "newer",
-			Status: 404,
+			Errors: 1,
 			Took:   2 * time.Second, CPU: time.Second, Bytes: 1000,
 			Bot: fairshare.Bot{Name: "bingbot", State: fairshare.Forged}})
 		r.Refused(registrar.Refusal{Request: registrar.Request{Addr: netip.MustParseAddr("192.0.2.1"), At: begin},

@@ -47,13 +47,14 @@ func api(t *testing.T) http.Handler {
 		Address:  func() string { return "http://127.0.0.1:8080" },
 		Upstream: func() string { return "http://127.0.0.1:3000" }})
 	rt := p.Current()
-	guard := httpguard.New(rt.Guard, p.GuardOptions(rt, httpguard.Options{Passed: c.Passed, Refused: c.Refused}),
+	guard := httpguard.New(rt.Guard, p.GuardOptions(rt, httpguard.Options{}),
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") }))
 	for i := range 8 {
 		r := httptest.NewRequest("GET", []string{"/shop", "/secret"}[i/7], nil)
 		r.Header.Set("User-Agent", "a\x1b[31mb")
 		guard.ServeHTTP(httptest.NewRecorder(), r)
 	}
+	c.Policy.FlushReports()
 	c.Traffic.Tick(p.Now(), p.Wall(p.Now()), traffic.Load{})
 	return adminapi.New(c, func(*http.Request) bool { return false })
 }

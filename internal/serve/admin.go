@@ -54,7 +54,12 @@ func (s *server) openAdmin() (err error) {
 }
 
 func (s *server) adminHandlers() admin.Handlers {
-	return admin.Handlers{Metrics: s.metrics.handler(), Ready: s.ready,
+	metrics := s.metrics.handler()
+	flushed := func(w http.ResponseWriter, r *http.Request) {
+		s.policy.FlushReports()
+		metrics.ServeHTTP(w, r)
+	}
+	return admin.Handlers{Metrics: http.HandlerFunc(flushed), Ready: s.ready,
 		API:   func(mayAct func(*http.Request) bool) http.Handler { return adminapi.New(s.console, mayAct) },
 		Pages: func(isToken func(string) bool) http.Handler { return dashboard.New(s.console, isToken) }}
 }

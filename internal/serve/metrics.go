@@ -5,6 +5,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,14 +13,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"fairshare"
-	"fairshare/httpguard"
 	"fairshare/internal/cli"
 	"fairshare/internal/livepolicy"
 	"fairshare/internal/proxy"
+	"fairshare/internal/reports"
 )
 
 // metrics counts what happens to requests. The values of labels come from the policy or are listed
-// here: a client cannot add any. It is safe for concurrent use; passed and refused allocate nothing.
+// here: a client cannot add any. It is safe for concurrent use; Passed and Refused allocate nothing.
 type metrics struct {
 	registry *prometheus.Registry
 
@@ -30,6 +31,8 @@ type metrics struct {
 	failed   *prometheus.CounterVec
 	reloads  *prometheus.CounterVec
 	loaded   prometheus.Gauge
+
+	sites atomic.Pointer[sitesMetrics] // of the policy in force
 }
 
 // statusClasses are the values of the label status.
@@ -116,19 +119,18 @@ func (m *metrics) forget(name string) {
 
 // sitesMetrics counts the requests of the sites of one policy.
 type sitesMetrics struct {
-	metrics *metrics
-	table   *fairshare.Sites
-	other   *siteMetrics // of requests without a site
-	sites   []*siteMetrics
+	table *fairshare.Sites
+	other *siteMetrics // of requests without a site
+	sites []*siteMetrics
 }
 
-// of returns what counts the requests for the sites of a runtime.
-func (m *metrics) of(rt *runtime) *sitesMetrics {
-	s := &sitesMetrics{metrics: m, table: rt.table, other: m.site("")}
+// use counts requests for the sites of a runtime from now on.
+func (m *metrics) use(rt *runtime) {
+	s := &sitesMetrics{table: rt.table, other: m.site("")}
 	for i := range rt.sites {
 		s.sites = append(s.sites, m.site(rt.sites[i].Name))
 	}
-	return s
+	m.sites.Store(s)
 }
 
 func (s *sitesMetrics) find(host string) *siteMetrics {
@@ -138,32 +140,33 @@ func (s *sitesMetrics) find(host string) *siteMetrics {
 	return s.other
 }
 
-// passed counts a request that has ended.
-func (s *sitesMetrics) passed(c *httpguard.Completion) {
-	site := s.find(c.Host)
-	class := c.Status / 100
-	if class < 0 || class >= len(site.answers) {
-		class = 0
+// Passed counts requests that have ended.
+func (m *metrics) Passed(g *reports.Passages) {
+	site, bytes := m.sites.Load().find(g.Host), int64(0)
+	var answers [len(statusClasses)]int
+	for _, p := range g.Requests {
+		class := p.Status / 100
+		if class < 0 || class >= len(answers) {
+			class = 0
+		}
+		answers[class]++
+		bytes += max(p.Bytes, 0)
+		if p.Took > 0 {
+			site.took.Observe(p.Took.Seconds())
+		}
 	}
-	site.answers[class].Inc()
-	site.bytes.Add(float64(max(c.Bytes, 0)))
-	if c.Took > 0 {
-		site.took.Observe(c.Took.Seconds())
+	for class, n := range answers {
+		if n > 0 {
+			site.answers[class].Add(float64(n))
+		}
 	}
+	site.bytes.Add(float64(bytes))
 }
 
-// refused counts a request that a rule refused or blocked.
-func (s *sitesMetrics) refused(r *httpguard.Report) {
-	rule := ""
-	if r.Finding.Rule != nil {
-		rule = r.Finding.Rule.Name
-	}
-	host := ""
-	if r.Request != nil {
-		host = r.Request.Host
-	}
-	s.metrics.refusals.WithLabelValues(s.find(host).name, rule, r.Finding.Action.String(),
-		strconv.FormatBool(r.DryRun)).Inc()
+// Refused counts requests that a rule refused or blocked.
+func (m *metrics) Refused(g *reports.Refusals) {
+	m.refusals.WithLabelValues(m.sites.Load().find(g.Host).name, g.RuleName(), g.Action.String(),
+		strconv.FormatBool(g.DryRun)).Add(float64(g.N))
 }
 
 // unjudged counts a request that could not be judged.

@@ -15,6 +15,7 @@ import (
 	"fairshare/internal/livepolicy"
 	"fairshare/internal/proxy"
 	"fairshare/internal/registrar"
+	"fairshare/internal/reports"
 	"fairshare/redislimit"
 	"fairshare/share"
 )
@@ -42,11 +43,11 @@ func twoSites(t testing.TB) *runtime {
 // with it.
 func TestMetricsCountBySite(t *testing.T) {
 	m := newMetrics(func() figures { return figures{} })
-	counts := m.of(twoSites(t))
+	m.use(twoSites(t))
 	for _, host := range []string{"www.example.org", "WWW.example.org:443", "shop.example.org", "made.up.example"} {
-		counts.passed(&httpguard.Completion{Host: host, Status: 200, Took: time.Second, Bytes: 1})
-		counts.refused(&httpguard.Report{Request: &fairshare.Request{Host: host},
-			Finding: fairshare.Finding{Action: fairshare.Refuse}})
+		m.Passed(reports.OfCompletion(&httpguard.Completion{Host: host, Status: 200, Took: time.Second, Bytes: 1}))
+		m.Refused(reports.OfReport(&httpguard.Report{Request: &fairshare.Request{Host: host},
+			Finding: fairshare.Finding{Action: fairshare.Refuse}}))
 	}
 	for site, want := range map[string]float64{"www": 2, "shop": 1, "": 1} {
 		passed := testutil.ToFloat64(m.requests.WithLabelValues(site, "2xx"))
@@ -71,9 +72,10 @@ func TestMetricsFollowTheConventions(t *testing.T) {
 	stats := share.New(share.Options{Capacity: 1}).Stats()
 	stats.Group = share.GroupStats{Members: 2, Capacity: 1}
 	m := newMetrics(func() figures { return allFigures(&stats) })
-	counts := m.of(&runtime{})
-	counts.passed(&httpguard.Completion{Status: 200, Took: time.Second, Bytes: 1})
-	counts.refused(&httpguard.Report{Finding: fairshare.Finding{Action: fairshare.Refuse}})
+	m.use(&runtime{})
+	m.Passed(reports.OfCompletion(&httpguard.Completion{Status: 200, Took: time.Second, Bytes: 1}))
+	m.Refused(reports.OfReport(&httpguard.Report{Request: &fairshare.Request{},
+		Finding: fairshare.Finding{Action: fairshare.Refuse}}))
 	m.unjudged(true)
 	m.reloaded(false)
 	problems, err := testutil.GatherAndLint(m.registry)
@@ -87,25 +89,28 @@ func TestMetricsFollowTheConventions(t *testing.T) {
 
 func TestCountingARequestAllocatesNothing(t *testing.T) {
 	m := newMetrics(func() figures { return figures{} })
-	counts := m.of(twoSites(t))
-	passed := &httpguard.Completion{Host: "www.example.org", Status: 200, Took: time.Second, Bytes: 1}
-	refused := &httpguard.Report{Finding: fairshare.Finding{Action: fairshare.Refuse,
-		Rule: &fairshare.Rule{Name: "three"}}}
-	counts.refused(refused)
+	m.use(twoSites(t))
+	passed := reports.OfCompletion(&httpguard.Completion{Host: "www.example.org", Status: 200, Took: time.Second,
+		Bytes: 1})
+	refused := reports.OfReport(&httpguard.Report{Request: &fairshare.Request{},
+		Finding: fairshare.Finding{Action: fairshare.Refuse, Rule: &fairshare.Rule{Name: "three"}}})
+	m.Refused(refused)
 	if n := testing.AllocsPerRun(1000, func() {
-		counts.passed(passed)
-		counts.refused(refused)
+		m.Passed(passed)
+		m.Refused(refused)
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
 func BenchmarkMetrics(b *testing.B) {
-	counts := newMetrics(func() figures { return figures{} }).of(twoSites(b))
-	passed := &httpguard.Completion{Host: "www.example.org", Status: 200, Took: 20 * time.Millisecond, Bytes: 1000}
+	m := newMetrics(func() figures { return figures{} })
+	m.use(twoSites(b))
+	passed := reports.OfCompletion(&httpguard.Completion{Host: "www.example.org", Status: 200,
+		Took: 20 * time.Millisecond, Bytes: 1000})
 	b.ReportAllocs()
 	for b.Loop() {
-		counts.passed(passed)
+		m.Passed(passed)
 	}
 }
 
@@ -114,7 +119,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	stats := share.New(share.Options{Capacity: 1}).Stats()
 	stats.Group = share.GroupStats{Members: 2, Capacity: 1}
 	m := newMetrics(func() figures { return allFigures(&stats) })
-	m.of(&runtime{}).refused(new(httpguard.Report))
+	m.use(&runtime{})
+	m.Refused(reports.OfReport(&httpguard.Report{Request: &fairshare.Request{}}))
 	m.unjudged(true)
 	families, err := m.registry.Gather()
 	if err != nil {

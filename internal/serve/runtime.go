@@ -206,7 +206,6 @@ func (s *server) guardOptions(rt *runtime) httpguard.Options {
 		Forms:             true,
 		Meter:             rt.meter.asMeter(),
 		HandlerReportsCPU: metric(&rt.File.UpstreamCPU) != "",
-		Refused:           s.writeRefusal,
 		Reuse:             true,
 	}
 	if logs := rt.File.AccessLog != nil; logs || rt.File.OpenTelemetry != nil {
@@ -223,26 +222,11 @@ func (s *server) guardOptions(rt *runtime) httpguard.Options {
 		}
 	}
 	if m := s.metrics; m != nil {
-		counts := m.of(rt)
-		base.Refused = func(r *httpguard.Report) {
-			counts.refused(r)
-			s.console.Refused(r)
-			s.writeRefusal(r)
-		}
-		base.Passed = func(c *httpguard.Completion) {
-			counts.passed(c)
-			s.console.Passed(c)
-		}
+		m.use(rt)
 		base.Unjudged = func(_ *http.Request, passed bool) {
 			m.unjudged(passed)
 			s.console.Unjudged()
 		}
 	}
 	return s.policy.GuardOptions(rt.Runtime, base)
-}
-
-// writeRefusal writes a refusal to the journal.
-func (s *server) writeRefusal(r *httpguard.Report) {
-	entry := s.policy.JournalEntry(r)
-	s.journal.Add(&entry)
 }

@@ -160,6 +160,7 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 		return nil, err
 	}
 	cleanup.add(func() { s.journal.Close() })
+	s.policy.UseJournal(s.journal, false)
 	if s.access, err = livepolicy.OpenAccessLog(s.journal, file); err != nil {
 		return nil, err
 	}
@@ -180,6 +181,7 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 	s.sessions = sessions.New(livepolicy.SessionsConfig(file), s.proxy)
 	if s.hasAdmin() {
 		s.metrics = newMetrics(s.figures)
+		s.policy.Record(s.metrics)
 		s.console = s.newConsole()
 	}
 	s.guard = httpguard.New(rt.Guard, s.guardOptions(rt), s.sessions)

@@ -33,21 +33,18 @@ func watched(t testing.TB, on bool) func(i int) {
 	}
 	t.Cleanup(p.Close)
 	rt := p.Current()
-	var opts httpguard.Options
 	if on {
 		upstream, sites, err := new(Flags).parseUpstreams(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		counts := newMetrics(func() figures { return figures{} }).of(newRuntime(rt, upstream, sites, nil))
-		c := console.New(console.Options{Policy: p, Traffic: traffic.New(p.Now())})
-		opts.Passed = func(of *httpguard.Completion) {
-			counts.passed(of)
-			c.Passed(of)
-		}
+		m := newMetrics(func() figures { return figures{} })
+		m.use(newRuntime(rt, upstream, sites, nil))
+		p.Record(m)
+		console.New(console.Options{Policy: p, Traffic: traffic.New(p.Now())})
 	}
 	site := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	h := httpguard.New(rt.Guard, p.GuardOptions(rt, opts), site)
+	h := httpguard.New(rt.Guard, p.GuardOptions(rt, httpguard.Options{}), site)
 	requests := make([]*http.Request, 10_000)
 	for i := range requests {
 		requests[i] = httptest.NewRequest("GET", fmt.Sprintf("http://www.example.org/page/%d", i%500), nil)

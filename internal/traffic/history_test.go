@@ -18,10 +18,10 @@ func TestHistoryOfAClient(t *testing.T) {
 	for i := range length {
 		at := start.Add(time.Duration(i) * time.Second)
 		if i%10 == 4 {
-			r.Passed(c, single(c.Addr))
+			r.Passed(passages(c, single(c.Addr)))
 		}
 		if i%60 == 34 {
-			r.Refused(of, single(c.Addr), "/x", at)
+			r.Refused(refusals(of, single(c.Addr), "/x", at))
 		}
 		r.Tick(at, at, Load{})
 	}
@@ -72,12 +72,12 @@ func TestFloodKeepsTheHistoryOfHeavyClients(t *testing.T) {
 	n := 0
 	for i := range 70 * 60 {
 		at := start.Add(time.Duration(i) * time.Second)
-		r.Passed(heavy, single(heavy.Addr)) // 5 % of all
+		r.Passed(passages(heavy, single(heavy.Addr))) // 5 % of all
 		for range 19 {
 			n++
 			c := completion(fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255))
 			c.Fleet, c.Bot.Name, c.Owner.ASN = fmt.Sprint(n), fmt.Sprint("bot", n), uint32(n)
-			r.Passed(c, single(c.Addr))
+			r.Passed(passages(c, single(c.Addr)))
 		}
 		r.Tick(at, at, Load{})
 	}
@@ -110,7 +110,7 @@ func TestHistoryAfterTheClockIsSetBack(t *testing.T) {
 		if i >= 300 {
 			wall = wall.Add(-24 * time.Hour)
 		}
-		r.Passed(c, single(c.Addr))
+		r.Passed(passages(c, single(c.Addr)))
 		r.Tick(at, wall, Load{})
 	}
 	h, _ := r.ClientHistory(single(c.Addr), start.Add(600*time.Second-24*time.Hour))

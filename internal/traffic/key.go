@@ -5,6 +5,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/network"
+	"fairshare/internal/reports"
 	"fairshare/internal/toplist"
 )
 
@@ -12,39 +13,36 @@ import (
 // its prefix, and for a provisional client the peer that named it.
 const addressKey = 16 + 1 + 16 + 1
 
-// keys are the keys of one request, made before the lists are locked.
+// keys are the keys of a sender, made before the lists are locked.
 type keys struct {
 	client, network [addressKey]byte
 	clientN, netN   int
 	owner           [4]byte
 	bot             [1]byte
-	hashes          [Dimensions]uint64 // 0: the request has no such key
+	hashes          [Dimensions]uint64 // 0: the sender has no such key
 }
 
-// of makes the keys of a request.
-func (k *keys) of(l *toplist.Lists, s *sender) {
-	if s.client.IsValid() {
-		k.clientN = len(appendAddress(k.client[:0], s.client, s.via))
+// of makes the keys of a sender.
+func (k *keys) of(l *toplist.Lists, s *reports.Sender) {
+	if s.Client.IsValid() {
+		k.clientN = len(appendAddress(k.client[:0], s.Client, s.Via))
 		k.hashes[Clients] = l.HashBytes(k.client[:k.clientN])
-		k.netN = len(appendAddress(k.network[:0], network.Around(s.client), s.via))
+		k.netN = len(appendAddress(k.network[:0], network.Around(s.Client), s.Via))
 		k.hashes[Networks] = l.HashBytes(k.network[:k.netN])
 	}
-	if n := s.owner.ASN; n != 0 && !s.via.IsValid() && !s.proxy {
+	if n := s.Owner.ASN; n != 0 && !s.Via.IsValid() && !s.Proxy {
 		k.owner = [4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
 		k.hashes[Owners] = l.HashBytes(k.owner[:])
 	}
-	if s.fleet != "" {
-		k.hashes[Fleets] = l.HashString(s.fleet)
+	if s.Fleet != "" {
+		k.hashes[Fleets] = l.HashString(s.Fleet)
 	}
-	if s.bot.Name != "" {
-		k.bot[0] = byte(s.bot.State)
-		k.hashes[Bots] = botHash(l, s.bot)
+	if s.Bot.Name != "" {
+		k.bot[0] = byte(s.Bot.State)
+		k.hashes[Bots] = botHash(l, &s.Bot)
 	}
-	if s.agent != "" {
-		k.hashes[Agents] = l.HashString(s.agent)
-	}
-	if s.path != "" {
-		k.hashes[Paths] = l.HashString(s.path)
+	if s.UserAgent != "" {
+		k.hashes[Agents] = l.HashString(s.UserAgent)
 	}
 }
 
@@ -53,7 +51,7 @@ func botHash(l *toplist.Lists, bot *fairshare.Bot) uint64 {
 }
 
 // add adds amounts to the sums of all keys.
-func (k *keys) add(l *toplist.Lists, s *sender, amounts *toplist.Amounts) {
+func (k *keys) add(l *toplist.Lists, s *reports.Sender, amounts *toplist.Amounts) {
 	for d, hash := range k.hashes {
 		if hash == 0 {
 			continue
@@ -64,15 +62,13 @@ func (k *keys) add(l *toplist.Lists, s *sender, amounts *toplist.Amounts) {
 		case Networks:
 			l.Add(d, hash, k.network[:k.netN], "", amounts)
 		case Owners:
-			l.Add(d, hash, k.owner[:], s.owner.Name, amounts)
+			l.Add(d, hash, k.owner[:], s.Owner.Name, amounts)
 		case Fleets:
-			l.Add(d, hash, nil, s.fleet, amounts)
+			l.Add(d, hash, nil, s.Fleet, amounts)
 		case Bots:
-			l.Add(d, hash, k.bot[:], s.bot.Name, amounts)
+			l.Add(d, hash, k.bot[:], s.Bot.Name, amounts)
 		case Agents:
-			l.Add(d, hash, nil, s.agent, amounts)
-		case Paths:
-			l.Add(d, hash, nil, s.path, amounts)
+			l.Add(d, hash, nil, s.UserAgent, amounts)
 		}
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"fairshare"
-	"fairshare/httpguard"
+	"fairshare/internal/reports"
 	"fairshare/internal/toplist"
 )
 
-// RecentKept is how many of the latest refusals are kept. They have 2.3 MB, from the first one on.
+// RecentKept is how many of the latest refusals are kept; equal ones, one after the other, count as one. They have 2.3 MB, from the first one on.
 const RecentKept = 2000
 
 const (
@@ -44,25 +44,35 @@ type Refusal struct {
 	Owner     fairshare.Owner
 }
 
-// fill fills a refusal with what is kept of a report, but the texts of the request.
-func (e *Refusal) fill(r *httpguard.Report, client netip.Prefix, rule string, wall time.Time) {
-	req, f := r.Request, &r.Finding
-	*e = Refusal{At: wall, ID: r.ID, Addr: req.Addr, Rule: rule, Action: f.Action, Ban: f.Ban, DryRun: r.DryRun,
-		Room: r.WaitingRoom, Status: r.Status, Wait: f.Wait, Bot: req.Bot.Name, BotState: req.Bot.State,
-		Fleet: req.Fleet, Owner: req.Owner}
-	if client.IsValid() {
-		e.Client = fairshare.PrefixID(client)
-		e.Client.Via = req.Via
+// fill fills a slot with refusals of a group.
+func (s *slot) fill(g *reports.Refusals, p *reports.Refused, rule string) {
+	e := &s.Refusal
+	*e = Refusal{At: p.Time.Add(g.Ahead), ID: g.ID, Addr: g.Addr, Rule: rule, Action: g.Action, Ban: g.Ban,
+		DryRun: g.DryRun, Room: g.Room, Status: g.Status, Wait: p.Wait, Bot: g.Bot.Name, BotState: g.Bot.State,
+		Fleet: g.Fleet, Owner: g.Owner}
+	if g.Client.IsValid() {
+		e.Client = fairshare.PrefixID(g.Client)
+		e.Client.Via = g.Via
 	}
-	if lim := f.Limit; lim != nil {
-		e.Resource, e.Used, e.Allowed, e.Window = lim.Resource.String(), f.Tally.Spent(), lim.Allowed(), lim.Window
+	if lim := g.Limit; lim != nil {
+		e.Resource, e.Used, e.Allowed, e.Window = lim.Resource.String(), p.Tally.Spent(), lim.Allowed(), lim.Window
 	}
+	s.n = p.N
+	s.method.set(g.Method)
+	s.host.set(g.Host)
+	s.path.set(p.Path)
+	s.agent.set(g.UserAgent)
 }
 
-// A slot holds a refusal and copies of the texts of its request, which would otherwise keep the memory
-// of the whole request.
-type slot struct {
+// A kept refusal stands for n, one after the other.
+type kept struct {
 	Refusal
+	n int64
+}
+
+// A slot holds copies of the texts of a refusal.
+type slot struct {
+	kept
 	method, host, path, agent text
 }
 
@@ -95,9 +105,9 @@ func (r *recent) add() *slot {
 }
 
 // before returns the refusal that is i before the latest one.
-func (r *recent) before(i int) Refusal {
+func (r *recent) before(i int) kept {
 	s := &r.slots[(r.next+len(r.slots)-1-i)%len(r.slots)]
-	e := s.Refusal
+	e := s.kept
 	e.Method, e.Host, e.Path, e.UserAgent = s.method.String(), s.host.String(), s.path.String(), s.agent.String()
 	return e
 }

@@ -5,11 +5,12 @@ package traffic
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
 	"fairshare"
-	"fairshare/httpguard"
+	"fairshare/internal/reports"
 	"fairshare/internal/toplist"
 )
 
@@ -88,61 +89,42 @@ func New(now time.Time) *Recorder {
 // Began returns when the counts began.
 func (r *Recorder) Began() time.Time { return r.began }
 
-// A sender is what a request is grouped by.
-type sender struct {
-	addr, via   netip.Addr
-	client      netip.Prefix // of addr; invalid: the address is unknown
-	proxy       bool
-	owner       *fairshare.Owner
-	fleet       string
-	bot         *fairshare.Bot
-	agent, path string
-}
-
-// Passed counts a request that has ended. client is the prefix that limits count as one client. It
-// allocates nothing.
-func (r *Recorder) Passed(c *httpguard.Completion, client netip.Prefix) {
-	s := sender{addr: c.Addr, via: c.Via, client: client, proxy: c.Proxy, owner: &c.Owner, fleet: c.Fleet,
-		bot:   &c.Bot,
-		agent: c.UserAgent, path: c.Path}
-	if c.Method == "CONNECT" {
-		s.path = "" // some clients send a password in it
-	}
-	bytes := max(c.Bytes, 0)
+// Passed counts requests that have ended. It allocates nothing.
+func (r *Recorder) Passed(g *reports.Passages) {
 	var keys keys
-	keys.of(r.lists, &s)
-	r.lists.Lock()
-	t := &r.totals
-	t.Passed++
-	t.Bytes += bytes
-	t.Time += max(c.Took, 0)
-	if c.Took > 0 && (c.Status == 0 || c.Status >= 500) {
-		t.Failed++
-	}
-	keys.add(r.lists, &s, &toplist.Amounts{Requests: 1, Bytes: bytes, Time: int64(c.Took)})
-	r.lists.Unlock()
-}
-
-// Refused counts a refusal or block, also one of a dry run. client is as for Passed. wall is the
-// system's time of the request, and path its path without credentials. It
-// allocates nothing but at the first refusal by a rule.
-func (r *Recorder) Refused(report *httpguard.Report, client netip.Prefix, path string, wall time.Time) {
-	req := report.Request
-	s := sender{addr: req.Addr, via: req.Via, client: client, proxy: req.Proxy, owner: &req.Owner, fleet: req.Fleet,
-		bot: &req.Bot, agent: req.UserAgent, path: path}
-	amounts := toplist.Amounts{Requests: 1, Refused: 1}
-	if report.DryRun { // it is counted as a request when it has passed
-		amounts = toplist.Amounts{DryRun: 1}
-	}
-	rule := ""
-	if report.Finding.Rule != nil {
-		rule = report.Finding.Rule.Name
-	}
-	var keys keys
-	keys.of(r.lists, &s)
+	keys.of(r.lists, &g.Sender)
 	r.lists.Lock()
 	defer r.lists.Unlock()
-	keys.add(r.lists, &s, &amounts)
+	t := &r.totals
+	all := toplist.Amounts{Requests: int64(len(g.Requests))}
+	for _, p := range g.Requests {
+		amounts := toplist.Amounts{Requests: 1, Bytes: max(p.Bytes, 0), Time: int64(max(p.Took, 0))}
+		if p.Took > 0 && (p.Status == 0 || p.Status >= 500) {
+			t.Failed++
+		}
+		all[Bytes] += amounts[Bytes]
+		all[Time] += amounts[Time]
+		r.addPath(p.Path, &amounts)
+	}
+	t.Passed += all[Requests]
+	t.Bytes += all[Bytes]
+	t.Time += time.Duration(all[Time])
+	keys.add(r.lists, &g.Sender, &all)
+}
+
+// Refused counts refusals or blocks, also those of a dry run. It allocates nothing but at the first refusal by
+// a rule.
+func (r *Recorder) Refused(g *reports.Refusals) {
+	amounts := toplist.Amounts{Requests: g.N, Refused: g.N}
+	if g.DryRun { // it is counted as a request when it has passed
+		amounts = toplist.Amounts{DryRun: g.N}
+	}
+	rule, last := g.RuleName(), g.Last.Add(g.Ahead)
+	var keys keys
+	keys.of(r.lists, &g.Sender)
+	r.lists.Lock()
+	defer r.lists.Unlock()
+	keys.add(r.lists, &g.Sender, &amounts)
 	of := r.rules[rule]
 	if of == nil {
 		of = new(RuleTotals)
@@ -150,27 +132,38 @@ func (r *Recorder) Refused(report *httpguard.Report, client netip.Prefix, path s
 			r.rules[rule] = of
 		}
 	}
-	of.Last = wall
+	if last.After(of.Last) {
+		of.Last = last
+	}
 	switch {
-	case report.DryRun:
-		r.totals.DryRun++
-		of.DryRun++
-	case report.Finding.Action == fairshare.Block:
-		r.totals.Blocked++
-		of.Blocked++
+	case g.DryRun:
+		r.totals.DryRun += g.N
+		of.DryRun += g.N
+	case g.Action == fairshare.Block:
+		r.totals.Blocked += g.N
+		of.Blocked += g.N
 	default:
-		r.totals.Refused++
-		of.Refused++
+		r.totals.Refused += g.N
+		of.Refused += g.N
 	}
-	if report.Finding.Ban == fairshare.BanStarted {
-		of.Bans++
+	if g.Ban == fairshare.BanStarted {
+		of.Bans += g.N
 	}
-	slot := r.recent.add()
-	slot.fill(report, client, rule, wall)
-	slot.method.set(req.Method)
-	slot.host.set(req.Host)
-	slot.path.set(path)
-	slot.agent.set(req.UserAgent)
+	for _, p := range g.Paths {
+		for m, n := range amounts {
+			if n > 0 {
+				amounts[m] = p.N
+			}
+		}
+		r.addPath(p.Path, &amounts)
+		r.recent.add().fill(g, p, rule)
+	}
+}
+
+func (r *Recorder) addPath(path string, amounts *toplist.Amounts) {
+	if path != "" {
+		r.lists.Add(int(Paths), r.lists.HashString(path), nil, path, amounts)
+	}
 }
 
 // Unjudged counts a request that could not be judged.
@@ -209,22 +202,23 @@ func (r *Recorder) ClientSums(w *toplist.Window, client netip.Prefix, via netip.
 	return w.Find(r.lists.HashBytes(appendAddress(b[:0], client, via)))
 }
 
-// Recent returns the latest refusals for which match returns true, the latest first, at most n. A nil
-// match means all of them.
+// Recent returns the latest refusals for which match returns true, the latest first, at most n and at most
+// RecentKept. A nil match means all of them.
 func (r *Recorder) Recent(n int, match func(*Refusal) bool) []Refusal {
+	n = min(n, RecentKept)
 	r.lists.Lock()
-	all := make([]Refusal, 0, len(r.recent.slots))
-	for i := range r.recent.slots {
-		if match == nil && len(all) == n {
-			break
-		}
-		all = append(all, r.recent.before(i))
+	all := make([]kept, len(r.recent.slots))
+	for i := range all {
+		all[i] = r.recent.before(i)
 	}
 	r.lists.Unlock()
-	found := all[:0]
+	slices.SortStableFunc(all, func(a, b kept) int { return b.At.Compare(a.At) })
+	found := make([]Refusal, 0, min(max(n, 0), len(all)))
 	for i := range all {
-		if len(found) < n && (match == nil || match(&all[i])) {
-			found = append(found, all[i])
+		if match == nil || match(&all[i].Refusal) {
+			for range min(all[i].n, int64(n-len(found))) {
+				found = append(found, all[i].Refusal)
+			}
 		}
 	}
 	return found

@@ -10,6 +10,7 @@ import (
 
 	"fairshare"
 	"fairshare/httpguard"
+	"fairshare/internal/reports"
 )
 
 var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -23,11 +24,23 @@ func completion(addr string) *httpguard.Completion {
 
 func single(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
 
+func passages(c *httpguard.Completion, client netip.Prefix) *reports.Passages {
+	g := reports.OfCompletion(c)
+	g.Client = client
+	return g
+}
+
+func refusals(r *httpguard.Report, client netip.Prefix, path string, wall time.Time) *reports.Refusals {
+	g := reports.OfReport(r)
+	g.Client, g.Paths[0].Path, g.Ahead = client, path, wall.Sub(r.Request.Time)
+	return g
+}
+
 func TestEachDimensionCounts(t *testing.T) {
 	r := New(start)
 	c := completion("203.0.113.9")
-	r.Passed(c, single(c.Addr))
-	r.Passed(c, single(c.Addr))
+	r.Passed(passages(c, single(c.Addr)))
+	r.Passed(passages(c, single(c.Addr)))
 	texts := map[Dimension]string{}
 	for d := range Dimensions {
 		rows := r.Top(d, time.Minute, start).Top(Requests, 10)
@@ -86,9 +99,9 @@ func TestUnprovenOwnersAreNotCounted(t *testing.T) {
 	r := New(start)
 	c := completion("203.0.113.9")
 	c.Via = netip.MustParseAddr("10.0.0.1")
-	r.Passed(c, single(c.Addr))
+	r.Passed(passages(c, single(c.Addr)))
 	c.Via, c.Proxy = netip.Addr{}, true
-	r.Passed(c, single(c.Addr))
+	r.Passed(passages(c, single(c.Addr)))
 	if rows := r.Top(Owners, time.Minute, start).Top(Requests, 10); len(rows) != 0 {
 		t.Errorf("owners: %v", rows)
 	}
@@ -108,9 +121,9 @@ func TestRefusalsAreCountedByRule(t *testing.T) {
 	c := completion("203.0.113.9")
 	for _, of := range []*httpguard.Report{report("a", fairshare.Refuse, false), report("a", fairshare.Refuse, false),
 		report("b", fairshare.Block, false), report("a", fairshare.Refuse, true)} {
-		r.Refused(of, single(c.Addr), "/x", start)
+		r.Refused(refusals(of, single(c.Addr), "/x", start))
 	}
-	r.Passed(c, single(c.Addr)) // that of the dry run
+	r.Passed(passages(c, single(c.Addr))) // that of the dry run
 	r.Unjudged()
 	want := Totals{Passed: 1, Refused: 2, Blocked: 1, DryRun: 1, Unjudged: 1, Bytes: 1000, Time: time.Second}
 	if got := r.Totals(); got != want {
@@ -139,7 +152,7 @@ func TestLatestRefusalsAreKept(t *testing.T) {
 	for i := range RecentKept + 50 {
 		of := report("a", fairshare.Refuse, false)
 		of.ID, of.Request.UserAgent = fmt.Sprint(i), long
-		r.Refused(of, netip.Prefix{}, long, start.Add(time.Duration(i)))
+		r.Refused(refusals(of, netip.Prefix{}, long, start.Add(time.Duration(i))))
 	}
 	found := r.Recent(1<<20, nil)
 	if len(found) != RecentKept || found[0].ID != fmt.Sprint(RecentKept+49) || found[len(found)-1].ID != "50" {
@@ -161,7 +174,7 @@ func TestSecondsBecomeMinutes(t *testing.T) {
 	c := completion("203.0.113.9")
 	for i := range 3 * 24 * 60 * 60 {
 		if i%10 == 0 {
-			r.Passed(c, single(c.Addr))
+			r.Passed(passages(c, single(c.Addr)))
 		}
 		at := start.Add(time.Duration(i) * time.Second)
 		r.Tick(at, at, Load{Waiting: i % 7, InProgress: i % 5, Capacity: 8})
@@ -187,36 +200,38 @@ func TestSecondsBecomeMinutes(t *testing.T) {
 
 func BenchmarkPassed(b *testing.B) {
 	r := New(start)
-	all := make([]*httpguard.Completion, 1000)
+	all := make([]*reports.Passages, 1000)
 	for i := range all {
-		all[i] = completion(fmt.Sprintf("203.0.%d.%d", i/100, i%100))
-		all[i].Path = fmt.Sprintf("/shop/%d", i)
+		c := completion(fmt.Sprintf("203.0.%d.%d", i/100, i%100))
+		c.Path = fmt.Sprintf("/shop/%d", i)
+		all[i] = passages(c, single(c.Addr))
 	}
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		c := all[i%len(all)]
-		r.Passed(c, single(c.Addr))
+		r.Passed(all[i%len(all)])
 		i++
 	}
 }
 
 func BenchmarkRefused(b *testing.B) {
 	r := New(start)
-	of := report("a", fairshare.Refuse, false)
+	one := report("a", fairshare.Refuse, false)
+	of := refusals(one, single(one.Request.Addr), "/x", start)
 	b.ReportAllocs()
 	for b.Loop() {
-		r.Refused(of, single(of.Request.Addr), "/x", start)
+		r.Refused(of)
 	}
 }
 
 func TestCountingAllocatesNothing(t *testing.T) {
 	r := New(start)
 	c, of := completion("203.0.113.9"), report("a", fairshare.Refuse, false)
-	r.Refused(of, single(c.Addr), "/x", start)
+	passed, refused := passages(c, single(c.Addr)), refusals(of, single(c.Addr), "/x", start)
+	r.Refused(refused)
 	if n := testing.AllocsPerRun(100, func() {
-		r.Passed(c, single(c.Addr))
-		r.Refused(of, single(c.Addr), "/x", start)
+		r.Passed(passed)
+		r.Refused(refused)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -28,9 +28,9 @@ type judge struct {
 	passed httpguard.Completion
 }
 
-// newJudge returns the judge of a runtime. refused gets each refusal.
-func newJudge(p *livepolicy.Policy, rt *livepolicy.Runtime, refused func(*httpguard.Report)) *judge {
-	j := &judge{policy: p, guard: p.GuardOptions(rt, httpguard.Options{Refused: refused})}
+// newJudge returns the judge of a runtime.
+func newJudge(p *livepolicy.Policy, rt *livepolicy.Runtime) *judge {
+	j := &judge{policy: p, guard: p.GuardOptions(rt, httpguard.Options{})}
 	opts := liveOptions(p, rt, &j.guard)
 	j.live = replay.NewLive(replay.LiveOptions{Options: opts, Guard: rt.Guard, Fleets: j.guard.Fleets,
 		Browser: j.guard.Browser, Judged: j.judged})

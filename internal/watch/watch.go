@@ -142,6 +142,7 @@ func newWatcher(ctx context.Context, file *policyfile.File, opts Options) (_ *wa
 	if w.journal, err = livepolicy.OpenJournal(file, opts.Stderr); err != nil {
 		return nil, err
 	}
+	w.policy.UseJournal(w.journal, true)
 	w.open.Store(true)
 	if err := w.policy.OpenState(ctx); err != nil {
 		return nil, err
@@ -186,11 +187,7 @@ func (w *watcher) useRuntime(rt *livepolicy.Runtime) {
 			w.logLine(err.Error())
 		}
 	}
-	w.judge = newJudge(w.policy, rt, func(r *httpguard.Report) {
-		entry := w.policy.JournalEntry(r)
-		entry.Watch = true
-		w.journal.Add(&entry)
-	})
+	w.judge = newJudge(w.policy, rt)
 }
 
 // openLogs opens the logs.
