@@ -39,7 +39,8 @@ var mayImport = map[string][]string{
 	// give it to a program and to the reverse proxy.
 	"internal/livepolicy": {"asn", "botauth", "bots", "browser", "clientaddr", "fleets", "httpguard",
 		"internal/amount", "internal/banexport", "internal/census", "internal/journal", "internal/lockfile",
-		"internal/registrar", "internal/reports", "internal/sessions", "internal/setup", "logins", "membans", "memlimit",
+		"internal/registrar", "internal/reports", "internal/sessions", "internal/setup", "logins", "membans",
+		"memlimit",
 		"pgregistry", "policyfile", "redislimit", "robots", "share", "sqlregistry", "texts", "visitor", "waitingroom"},
 	// traffic counts for the operator's eyes, and console shows it with all else that a server knows.
 	"internal/reports": {"httpguard"},

@@ -15,7 +15,8 @@ import (
 func (t *traffic) logins(from, to, times int, path string, status int) {
 	for n := from; n < to; n++ {
 		for range times {
-			t.Passed(&PassedRequest{Client: sender(n), Method: "POST", Path: path, Took: time.Millisecond, Status: status},
+			t.Passed(&PassedRequest{Client: sender(n), Method: "POST", Path: path, Took: time.Millisecond,
+				Status: status},
 				netip.PrefixFrom(addr(n), 32), t.now)
 		}
 	}
@@ -78,7 +79,8 @@ func TestPasswordsGuessedFromManyAddresses(t *testing.T) {
 		{"19 addresses", func(tr *traffic) { tr.logins(0, 19, 50, "/wp-login.php", 200) }, ""},
 		{"a flash crowd", func(tr *traffic) {
 			for n := range 3000 {
-				tr.Passed(&PassedRequest{Client: sender(n), Method: "GET", Path: "/login", Took: time.Second, Status: 403},
+				tr.Passed(&PassedRequest{Client: sender(n), Method: "GET", Path: "/login", Took: time.Second,
+					Status: 403},
 					netip.PrefixFrom(addr(n), 32), tr.now)
 			}
 		}, ""},

@@ -20,7 +20,8 @@ func (s *site) twoDays() {
 	begin := end.Add(-50 * time.Hour)
 	s.console.Traffic = traffic.New(begin)
 	addr := netip.MustParseAddr("192.0.2.1")
-	passed := reports.OfCompletion(&httpguard.Completion{Client: httpguard.Client{Addr: addr}, Method: "GET", Path: "/shop", Status: 200,
+	passed := reports.OfCompletion(&httpguard.Completion{Client: httpguard.Client{Addr: addr}, Method: "GET",
+		Path: "/shop", Status: 200,
 		Took: 120 * time.Millisecond, Bytes: 40_000, UserAgent: "Mozilla/5.0",
 		Owner: fairshare.Owner{ASN: 64500, Name: "Example Hosting"}, Fleet: "fleet-1"})
 	refused := reports.OfReport(&httpguard.Report{Request: &fairshare.Request{Addr: addr, Method: "GET", Path: "/shop",

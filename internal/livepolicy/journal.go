@@ -47,9 +47,9 @@ func journalError(err error) error {
 func (p *Policy) journalEntry(g *reports.Refusals) journal.Entry {
 	r := g.Paths[0]
 	entry := journal.Entry{
-		Time:       g.First.Add(g.Ahead),
+		Time:       g.First.Add(g.ClockAhead),
 		N:          g.N,
-		Latest:     g.Last.Add(g.Ahead),
+		Latest:     g.Last.Add(g.ClockAhead),
 		LatestPath: g.Latest().Path,
 		Client:     g.Addr,
 		Through:    g.Via,

@@ -151,7 +151,7 @@ func New(o Options, recorders ...Recorder) *Collector {
 // Use adds recorders. Call it before the first report.
 func (c *Collector) Use(recorders ...Recorder) { c.recorders = append(c.recorders, recorders...) }
 
-// lock locks a shard that other processors seldom use. unlock unlocks it.
+// lock locks a shard that this processor mostly has for itself. unlock unlocks it.
 func (c *Collector) lock() *shard {
 	s, _ := c.near.Get().(*shard)
 	if s == nil {
@@ -209,7 +209,7 @@ func (c *Collector) Refused(r *httpguard.Report) {
 		g := OfReport(r)
 		g.Person = req.Fleet == "" && c.options.Person(r)
 		c.complete(&g.Sender)
-		_, g.Ahead = c.now()
+		_, g.ClockAhead = c.now()
 		for _, to := range c.recorders {
 			to.Refused(g)
 		}
@@ -226,7 +226,7 @@ func (c *Collector) Refused(r *httpguard.Report) {
 	} else {
 		e = &s.refusal[s.refusals]
 		s.refusals++
-		*e = refusal{path: s.keep(path), query: s.keep(req.Query)}
+		*e = refusal{path: s.copyText(path), query: s.copyText(req.Query)}
 		e.Robots = req.Robots.Reason(r.Finding.Rule)
 		e.add(r)
 		g.latest = e
@@ -298,7 +298,7 @@ func (c *Collector) Passed(p *httpguard.Completion) {
 	}
 	e := &s.passage[s.passages]
 	s.passages++
-	e.Passed, e.path = passedOf(p), s.keep(path)
+	e.Passed, e.path = passedOf(p), s.copyText(path)
 	g.Requests = append(g.Requests, &e.Passed)
 	c.unlock(s)
 }
@@ -311,8 +311,8 @@ func (s *shard) isFrom(g *Sender, t *senderTexts, addr, via netip.Addr, bot *fai
 		s.is(t.agent, agent)
 }
 
-// keep copies a text.
-func (s *shard) keep(of string) text {
+// copyText copies a text.
+func (s *shard) copyText(of string) text {
 	from := uint32(len(s.texts))
 	s.texts = append(s.texts, of...)
 	return text{from, uint32(len(s.texts))}
@@ -320,7 +320,7 @@ func (s *shard) keep(of string) text {
 
 // take copies the texts of a sender, which then has none: they would keep the memory of the whole request.
 func (s *shard) take(g *Sender) senderTexts {
-	t := senderTexts{s.keep(g.Method), s.keep(g.Host), s.keep(g.UserAgent)}
+	t := senderTexts{s.copyText(g.Method), s.copyText(g.Host), s.copyText(g.UserAgent)}
 	g.Method, g.Host, g.UserAgent = "", "", ""
 	return t
 }
@@ -349,7 +349,7 @@ func (s *shard) flush() {
 	now, ahead := c.now()
 	for i := range refused {
 		complete(&refused[i].Sender, &refused[i].senderTexts)
-		refused[i].Ahead = ahead
+		refused[i].ClockAhead = ahead
 	}
 	for i := range passed {
 		complete(&passed[i].Sender, &passed[i].senderTexts)

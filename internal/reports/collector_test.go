@@ -20,7 +20,8 @@ import (
 var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func options() Options {
-	return Options{Now: func() time.Time { return start }, Wall: func(t time.Time) time.Time { return t.Add(time.Hour) },
+	return Options{Now: func() time.Time { return start },
+		Wall:   func(t time.Time) time.Time { return t.Add(time.Hour) },
 		Client: func(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) },
 		Person: func(r *httpguard.Report) bool { return r.Request.Header != nil }}
 }
@@ -46,7 +47,7 @@ func (t tally) add(u tally) tally {
 	return tally{t.n + u.n, t.bytes + u.bytes, t.took + u.took, t.first, t.last, t.person || u.person}
 }
 
-// A book counts all that it gets by its text: it is slow and obviously right.
+// A book counts all reports under their text: it is slow and obviously right.
 type book struct {
 	mu            sync.Mutex
 	groups, paths map[string]tally
@@ -56,8 +57,8 @@ type book struct {
 func newBook() *book { return &book{groups: map[string]tally{}, paths: map[string]tally{}} }
 
 func senderText(s *Sender) string {
-	return fmt.Sprint(s.Addr, s.Via, s.Client, s.Proxy, s.Bot.Name, s.Bot.State, s.Owner, s.Fleet, s.Method, " ", s.Host,
-		" ", s.UserAgent)
+	return fmt.Sprint(s.Addr, s.Via, s.Client, s.Proxy, s.Bot.Name, s.Bot.State, s.Owner, s.Fleet, s.Method, " ",
+		s.Host, " ", s.UserAgent)
 }
 
 func (b *book) Refused(g *Refusals) {
@@ -110,8 +111,9 @@ func random(r *rand.Rand, rules []fairshare.Rule) (*httpguard.Report, *httpguard
 	if r.IntN(99) == 0 {
 		req.Header = http.Header{"Cookie": {"a=b"}}
 	}
-	report := &httpguard.Report{Request: req, DryRun: r.IntN(9) == 0, WaitingRoom: r.IntN(9) == 0, Status: 429 + r.IntN(2),
-		ID: "0123456789", Finding: fairshare.Finding{Action: fairshare.Refuse, Ban: fairshare.BanState(r.IntN(3))}}
+	report := &httpguard.Report{Request: req, DryRun: r.IntN(9) == 0, WaitingRoom: r.IntN(9) == 0,
+		Status: 429 + r.IntN(2), ID: "0123456789",
+		Finding: fairshare.Finding{Action: fairshare.Refuse, Ban: fairshare.BanState(r.IntN(3))}}
 	if n := r.IntN(len(rules) + 1); n < len(rules) {
 		report.Finding.Rule, report.Finding.Limit = &rules[n], rules[n].Limit
 	}
@@ -219,7 +221,8 @@ func (l *list) Passed(g *Passages) {
 
 func report(addr, path string, at time.Duration) *httpguard.Report {
 	return &httpguard.Report{Request: &fairshare.Request{Addr: netip.MustParseAddr(addr), Method: "GET", Path: path,
-		Query: at.String(), Time: start.Add(at)}, RetryAfter: int64(at), Finding: fairshare.Finding{Action: fairshare.Refuse}}
+		Query: at.String(), Time: start.Add(at)}, RetryAfter: int64(at),
+		Finding: fairshare.Finding{Action: fairshare.Refuse}}
 }
 
 // Refusals of one client are one group. Those with the same path, one after the other, are one path.
@@ -243,7 +246,7 @@ func TestEqualRefusalsAreMerged(t *testing.T) {
 			t.Fatalf("%+v, %+v", refused, passed)
 		}
 		g := &refused[0]
-		if g.N != 4 || g.First != start.Add(7) || g.Last != start.Add(10) || g.Ahead != time.Hour ||
+		if g.N != 4 || g.First != start.Add(7) || g.Last != start.Add(10) || g.ClockAhead != time.Hour ||
 			g.Client != netip.MustParsePrefix("203.0.113.9/32") || g.Method != "GET" {
 			t.Errorf("%+v", g)
 		}

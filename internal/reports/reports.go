@@ -44,7 +44,7 @@ type Refusals struct {
 
 	N           int64
 	First, Last time.Time     // of arrival
-	Ahead       time.Duration // of the system's clock
+	ClockAhead  time.Duration // of the system's clock
 	Paths       []*Refused    // in order, at least one
 }
 
@@ -101,7 +101,7 @@ func LoggablePath(req *fairshare.Request) string {
 	return req.Path
 }
 
-// OfReport returns the refusal that a report describes, with Client, Person and Ahead missing.
+// OfReport returns the refusal that a report describes, with Client, Person and ClockAhead missing.
 func OfReport(r *httpguard.Report) *Refusals {
 	g := new(Refusals)
 	g.begin(r)

@@ -35,7 +35,7 @@ func reporting(b *testing.B) (*server, httpguard.Options) {
 	return s, s.guardOptions(s.runtime.Load())
 }
 
-// What it costs to report a request to all that counts and logs it: metrics, lists for operators, warnings,
+// BenchmarkReport reports requests to all that counts and logs them: metrics, lists for operators, warnings,
 // registry and journal.
 func BenchmarkReport(b *testing.B) {
 	const agent = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"

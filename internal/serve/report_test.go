@@ -64,12 +64,15 @@ func TestAllThatCountsHasTheSameSums(t *testing.T) {
 		all.Go(func() {
 			r := rand.New(rand.NewPCG(5, uint64(n)))
 			for i := range each {
-				req := &fairshare.Request{Time: s.policy.Now(), Addr: netip.AddrFrom4([4]byte{203, 0, 113, byte(r.IntN(clients))}),
-					Method: "GET", Host: "www.example.org", Path: fmt.Sprint("/", r.IntN(3)), UserAgent: fmt.Sprint("agent ", r.IntN(3))}
+				addr := netip.AddrFrom4([4]byte{203, 0, 113, byte(r.IntN(clients))})
+				req := &fairshare.Request{Time: s.policy.Now(), Addr: addr,
+					Method: "GET", Host: "www.example.org", Path: fmt.Sprint("/", r.IntN(3)),
+					UserAgent: fmt.Sprint("agent ", r.IntN(3))}
 				client := file.Policy.Client(req.Addr)
 				var sum registry.Spent
 				if r.IntN(3) == 0 {
-					c := &httpguard.Completion{Client: httpguard.Client{Addr: req.Addr}, Method: req.Method, Host: req.Host,
+					c := &httpguard.Completion{Client: httpguard.Client{Addr: addr}, Method: req.Method,
+						Host: req.Host,
 						Path: req.Path, UserAgent: req.UserAgent, Time: req.Time, Took: time.Duration(r.IntN(100)),
 						Status: 100 * (2 + r.IntN(4)), Bytes: int64(r.IntN(1000))}
 					guard.Passed(c)

@@ -9,7 +9,8 @@ import (
 	"fairshare/internal/toplist"
 )
 
-// RecentKept is how many of the latest refusals are kept; equal ones, one after the other, count as one. They have 2.3 MB, from the first one on.
+// RecentKept is how many of the latest refusals are kept, or more if equal ones followed each other. They have
+// 2.3 MB, from the first one on.
 const RecentKept = 2000
 
 const (
@@ -47,7 +48,7 @@ type Refusal struct {
 // fill fills a slot with refusals of a group.
 func (s *slot) fill(g *reports.Refusals, p *reports.Refused, rule string) {
 	e := &s.Refusal
-	*e = Refusal{At: p.Time.Add(g.Ahead), ID: g.ID, Addr: g.Addr, Rule: rule, Action: g.Action, Ban: g.Ban,
+	*e = Refusal{At: p.Time.Add(g.ClockAhead), ID: g.ID, Addr: g.Addr, Rule: rule, Action: g.Action, Ban: g.Ban,
 		DryRun: g.DryRun, Room: g.Room, Status: g.Status, Wait: p.Wait, Bot: g.Bot.Name, BotState: g.Bot.State,
 		Fleet: g.Fleet, Owner: g.Owner}
 	if g.Client.IsValid() {
@@ -64,15 +65,15 @@ func (s *slot) fill(g *reports.Refusals, p *reports.Refused, rule string) {
 	s.agent.set(g.UserAgent)
 }
 
-// A kept refusal stands for n, one after the other.
-type kept struct {
+// A keptRefusal stands for n, one after the other.
+type keptRefusal struct {
 	Refusal
 	n int64
 }
 
 // A slot holds copies of the texts of a refusal.
 type slot struct {
-	kept
+	keptRefusal
 	method, host, path, agent text
 }
 
@@ -105,9 +106,9 @@ func (r *recent) add() *slot {
 }
 
 // before returns the refusal that is i before the latest one.
-func (r *recent) before(i int) kept {
+func (r *recent) before(i int) keptRefusal {
 	s := &r.slots[(r.next+len(r.slots)-1-i)%len(r.slots)]
-	e := s.kept
+	e := s.keptRefusal
 	e.Method, e.Host, e.Path, e.UserAgent = s.method.String(), s.host.String(), s.path.String(), s.agent.String()
 	return e
 }

@@ -119,7 +119,7 @@ func (r *Recorder) Refused(g *reports.Refusals) {
 	if g.DryRun { // it is counted as a request when it has passed
 		amounts = toplist.Amounts{DryRun: g.N}
 	}
-	rule, last := g.RuleName(), g.Last.Add(g.Ahead)
+	rule, last := g.RuleName(), g.Last.Add(g.ClockAhead)
 	var keys keys
 	keys.of(r.lists, &g.Sender)
 	r.lists.Lock()
@@ -207,12 +207,12 @@ func (r *Recorder) ClientSums(w *toplist.Window, client netip.Prefix, via netip.
 func (r *Recorder) Recent(n int, match func(*Refusal) bool) []Refusal {
 	n = min(n, RecentKept)
 	r.lists.Lock()
-	all := make([]kept, len(r.recent.slots))
+	all := make([]keptRefusal, len(r.recent.slots))
 	for i := range all {
 		all[i] = r.recent.before(i)
 	}
 	r.lists.Unlock()
-	slices.SortStableFunc(all, func(a, b kept) int { return b.At.Compare(a.At) })
+	slices.SortStableFunc(all, func(a, b keptRefusal) int { return b.At.Compare(a.At) })
 	found := make([]Refusal, 0, min(max(n, 0), len(all)))
 	for i := range all {
 		if match == nil || match(&all[i].Refusal) {

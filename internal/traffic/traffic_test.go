@@ -32,7 +32,7 @@ func passages(c *httpguard.Completion, client netip.Prefix) *reports.Passages {
 
 func refusals(r *httpguard.Report, client netip.Prefix, path string, wall time.Time) *reports.Refusals {
 	g := reports.OfReport(r)
-	g.Client, g.Paths[0].Path, g.Ahead = client, path, wall.Sub(r.Request.Time)
+	g.Client, g.Paths[0].Path, g.ClockAhead = client, path, wall.Sub(r.Request.Time)
 	return g
 }
 
