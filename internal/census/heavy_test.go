@@ -31,8 +31,8 @@ func minute(passages []PassedRequest, capacity int) string {
 func requests(clients, each int, addr func(int) netip.Addr, path string, took time.Duration) (all []PassedRequest) {
 	for range each {
 		for n := range clients {
-			all = append(all, PassedRequest{Client: httpguard.Client{Addr: addr(n)}, Method: "GET", Path: path, Took: took,
-				Status: 200})
+			all = append(all, PassedRequest{Client: httpguard.Client{Addr: addr(n)}, Method: "GET", Path: path,
+				Took: took, Status: 200})
 		}
 	}
 	return all
