@@ -43,11 +43,11 @@ func journalError(err error) error {
 	return err
 }
 
-// journalEntry returns what the journal needs to know of refusals.
+// journalEntry returns what the journal needs to know of refusals: the facts of the first one, and how many there are.
 func (p *Policy) journalEntry(g *reports.Refusals) journal.Entry {
 	r := g.Paths[0]
 	entry := journal.Entry{
-		Time:       g.First.Add(g.ClockAhead),
+		Time:       g.Time.Add(g.ClockAhead),
 		N:          g.N,
 		Latest:     g.Last.Add(g.ClockAhead),
 		LatestPath: g.Latest().Path,
@@ -72,12 +72,12 @@ func (p *Policy) journalEntry(g *reports.Refusals) journal.Entry {
 		Watch:      p.watches,
 		Room:       g.Room,
 		Status:     g.Status,
-		RetryAfter: r.RetryAfter,
+		RetryAfter: g.RetryAfter,
 		ID:         g.ID,
 	}
 	if lim := g.Limit; lim != nil {
-		entry.Resource, entry.Used, entry.Allowed = lim.Resource.String(), r.Tally.Spent(), lim.Allowed()
-		entry.InProgress = r.Tally.Held
+		entry.Resource, entry.Used, entry.Allowed = lim.Resource.String(), g.Tally.Spent(), lim.Allowed()
+		entry.InProgress = g.Tally.Held
 		entry.Ceiling = g.Ceiling
 	}
 	switch g.Ban {

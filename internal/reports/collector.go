@@ -1,15 +1,16 @@
 package reports
 
 import (
+	"encoding/binary"
+	"fmt"
 	"hash/maphash"
 	"math/bits"
 	"net/netip"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"encoding/binary"
 
 	"fairshare"
 	"fairshare/httpguard"
@@ -17,7 +18,7 @@ import (
 
 // A Recorder counts or logs requests. Its methods are called by several goroutines at once. They keep
 // nothing that they get, except names of rules, bots, owners and fleets, and references. They must not
-// call Flush.
+// call Flush. After a panic, the rest of a batch is lost.
 type Recorder interface {
 	Refused(*Refusals)
 	Passed(*Passages)
@@ -29,6 +30,7 @@ type Options struct {
 	Wall   func(time.Time) time.Time     // turns a time of Now into the system's time
 	Client func(netip.Addr) netip.Prefix // the addresses that count as one client with this one
 	Person func(*httpguard.Report) bool  // whether a request looks like one of a person's browser, if that matters
+	Failed func(error)                   // gets a panic of a Recorder with its stack
 }
 
 // A Collector merges reports and hands them to recorders: after a [Delay] at most, or when Flush is called. A
@@ -175,19 +177,22 @@ func (c *Collector) unlock(s *shard) {
 
 func (s *shard) expire() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.waits = false
 	s.flush()
-	s.mu.Unlock()
 }
 
 // Flush hands on all reports of calls that have returned.
 func (c *Collector) Flush() {
 	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
-		s.flush()
-		s.mu.Unlock()
+		c.shards[i].flushNow()
 	}
+}
+
+func (s *shard) flushNow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flush()
 }
 
 // hash returns the hash of a client with its user agent.
@@ -216,23 +221,24 @@ func (c *Collector) Refused(r *httpguard.Report) {
 		return
 	}
 	hash := c.hash(req.Addr, req.Via, req.UserAgent)
+	robots := req.Robots.Reason(r.Finding.Rule)
 	s := c.lock()
+	defer c.unlock(s)
 	g := s.refusedGroup(hash, r)
-	if !g.Person && req.Fleet == "" {
-		g.Person = c.options.Person(r)
-	}
 	if e := g.latest; e != nil && s.is(e.path, path) {
 		e.add(r)
 	} else {
 		e = &s.refusal[s.refusals]
 		s.refusals++
 		*e = refusal{path: s.copyText(path), query: s.copyText(req.Query)}
-		e.Robots = req.Robots.Reason(r.Finding.Rule)
+		e.Robots = robots
 		e.add(r)
 		g.latest = e
 		g.Paths = append(g.Paths, &e.Refused)
 	}
-	c.unlock(s)
+	if !g.Person && req.Fleet == "" { // last: after a panic, the group is whole
+		g.Person = c.options.Person(r)
+	}
 }
 
 // refusedGroup returns the group of a refusal, which is counted in it, and makes space for one more path.
@@ -241,7 +247,7 @@ func (s *shard) refusedGroup(hash uint64, r *httpguard.Report) *refusedGroup {
 	same := func(g *refusedGroup) bool {
 		return g.Rule == f.Rule && g.Limit == f.Limit && g.Action == f.Action && g.Ban == f.Ban &&
 			g.Ceiling == f.Ceiling && g.DryRun == r.DryRun && g.Room == r.WaitingRoom && g.Status == r.Status &&
-			g.Proxy == req.Proxy && s.isFrom(&g.Sender, &g.senderTexts, req.Addr, req.Via, &req.Bot, &req.Owner,
+			g.Proxy == req.Proxy && g.isNear(req.Time) && s.isFrom(&g.Sender, &g.senderTexts, req.Addr, req.Via, &req.Bot, &req.Owner,
 			req.Fleet, req.Method, req.Host, req.UserAgent)
 	}
 	if s.refusals == events || len(s.texts)+mostText > textBytes {
@@ -254,7 +260,6 @@ func (s *shard) refusedGroup(hash uint64, r *httpguard.Report) *refusedGroup {
 	}
 	if isNew {
 		g.begin(r)
-		g.latest = nil
 		g.senderTexts = s.take(&g.Sender)
 	} else {
 		g.add(req.Time)
@@ -276,6 +281,7 @@ func (c *Collector) Passed(p *httpguard.Completion) {
 	}
 	hash := c.hash(p.Addr, p.Via, p.UserAgent)
 	s := c.lock()
+	defer c.unlock(s)
 	same := func(g *passedGroup) bool {
 		return g.Proxy == p.Proxy && s.isFrom(&g.Sender, &g.senderTexts, p.Addr, p.Via, &p.Bot, &p.Owner, p.Fleet,
 			p.Method, p.Host, p.UserAgent)
@@ -300,7 +306,6 @@ func (c *Collector) Passed(p *httpguard.Completion) {
 	s.passages++
 	e.Passed, e.path = passedOf(p), s.copyText(path)
 	g.Requests = append(g.Requests, &e.Passed)
-	c.unlock(s)
 }
 
 // isFrom reports whether a sender and its texts are these.
@@ -327,11 +332,18 @@ func (s *shard) take(g *Sender) senderTexts {
 
 func (s *shard) is(t text, of string) bool { return string(s.texts[t.from:t.to]) == of }
 
-// flush hands on what the shard has. The caller holds its lock.
+// flush hands on what the shard has. The caller holds its lock. A panic of a recorder ends neither the server nor
+// the request that happens to fill a batch.
 func (s *shard) flush() {
 	if s.batch == nil || s.refused.n+s.passed.n == 0 {
 		return
 	}
+	defer func() {
+		s.batch.reset()
+		if v := recover(); v != nil {
+			s.collect.options.Failed(fmt.Errorf("panic while requests were recorded: %v\n%s", v, debug.Stack()))
+		}
+	}()
 	c, all := s.collect, string(s.texts)
 	of := func(t text) string { return all[t.from:t.to] }
 	complete := func(g *Sender, t *senderTexts) {
@@ -363,9 +375,23 @@ func (s *shard) flush() {
 			to.Passed(&passed[i].Passages)
 		}
 	}
-	s.refused.reset()
-	s.passed.reset()
-	s.texts, s.refusals, s.passages = s.texts[:0], 0, 0
+}
+
+// reset empties a batch. Nothing of it stays in memory but its capacity: a rule belongs to a whole policy.
+func (b *batch) reset() {
+	for i := range b.refused.groups[:b.refused.n] {
+		g := &b.refused.groups[i]
+		*g = refusedGroup{Refusals: Refusals{Paths: g.Paths[:0]}}
+	}
+	for i := range b.passed.groups[:b.passed.n] {
+		g := &b.passed.groups[i]
+		*g = passedGroup{Passages: Passages{Requests: g.Requests[:0]}}
+	}
+	clear(b.refusal[:b.refusals])
+	clear(b.passage[:b.passages])
+	b.refused.reset()
+	b.passed.reset()
+	b.texts, b.refusals, b.passages = b.texts[:0], 0, 0
 }
 
 func (c *Collector) complete(g *Sender) { g.Client = c.options.Client(g.Addr) }

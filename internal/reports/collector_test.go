@@ -23,7 +23,8 @@ func options() Options {
 	return Options{Now: func() time.Time { return start },
 		Wall:   func(t time.Time) time.Time { return t.Add(time.Hour) },
 		Client: func(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) },
-		Person: func(r *httpguard.Report) bool { return r.Request.Header != nil }}
+		Person: func(r *httpguard.Report) bool { return r.Request.Header != nil },
+		Failed: func(err error) { panic(err) }}
 }
 
 // A tally is what is known of all equal reports.
@@ -222,7 +223,7 @@ func (l *list) Passed(g *Passages) {
 func report(addr, path string, at time.Duration) *httpguard.Report {
 	return &httpguard.Report{Request: &fairshare.Request{Addr: netip.MustParseAddr(addr), Method: "GET", Path: path,
 		Query: at.String(), Time: start.Add(at)}, RetryAfter: int64(at),
-		Finding: fairshare.Finding{Action: fairshare.Refuse}}
+		Finding: fairshare.Finding{Action: fairshare.Refuse, Tally: fairshare.Tally{Used: int64(at)}}}
 }
 
 // Refusals of one client are one group. Those with the same path, one after the other, are one path.
@@ -254,9 +255,13 @@ func TestEqualRefusalsAreMerged(t *testing.T) {
 		for _, p := range g.Paths {
 			paths = append(paths, *p)
 		}
-		if want := []Refused{{Path: "/a", N: 2, Query: "10ns", Time: start.Add(9), RetryAfter: 9},
-			{Path: "/b", N: 1, Query: "8ns", Time: start.Add(8), RetryAfter: 8},
-			{Path: "/a", N: 1, Query: "7ns", Time: start.Add(7), RetryAfter: 7}}; !reflect.DeepEqual(paths, want) {
+		if g.Time != start.Add(10) || g.RetryAfter != 10 || g.Tally.Used != 10 {
+			t.Errorf("the first request is %v, %d, %+v", g.Time, g.RetryAfter, g.Tally)
+		}
+		if want := []Refused{
+			{Path: "/a", N: 2, Query: "10ns", Time: start.Add(9), Tally: fairshare.Tally{Used: 9}},
+			{Path: "/b", N: 1, Query: "8ns", Time: start.Add(8), Tally: fairshare.Tally{Used: 8}},
+			{Path: "/a", N: 1, Query: "7ns", Time: start.Add(7), Tally: fairshare.Tally{Used: 7}}}; !reflect.DeepEqual(paths, want) {
 			t.Errorf("%+v", paths)
 		}
 		// A batch has nothing of the one before.
@@ -272,6 +277,138 @@ func TestEqualRefusalsAreMerged(t *testing.T) {
 			t.Error("a batch was handed on twice")
 		}
 	})
+}
+
+// Requests that are more than a second apart are not in one group, in whatever order they are reported.
+func TestGroupsLastASecond(t *testing.T) {
+	var got list
+	c := New(options(), &got)
+	c.shards = c.shards[:1]
+	for _, ms := range []time.Duration{5000, 4500, 5400, 5600, 4000, 3_600_000, 5500} {
+		c.Refused(report("203.0.113.9", "/", ms*time.Millisecond))
+	}
+	c.Flush()
+	refused, _ := got.all()
+	var spans [][3]int64
+	for _, g := range refused {
+		spans = append(spans, [3]int64{g.N, g.First.Sub(start).Milliseconds(), g.Last.Sub(start).Milliseconds()})
+	}
+	want := [][3]int64{{4, 4500, 5500}, {1, 5600, 5600}, {1, 4000, 4000}, {1, 3_600_000, 3_600_000}}
+	if !reflect.DeepEqual(spans, want) {
+		t.Errorf("%v, want %v", spans, want)
+	}
+}
+
+// A panic while a request is looked at leaves a collector that works.
+func TestPanicOfPerson(t *testing.T) {
+	var got list
+	o, panics := options(), true
+	o.Person = func(*httpguard.Report) bool {
+		if panics {
+			panics = false
+			panic("a header")
+		}
+		return true
+	}
+	c := New(o, &got)
+	func() {
+		defer func() {
+			if v := recover(); v != "a header" {
+				t.Errorf("the panic was %v", v)
+			}
+		}()
+		c.Refused(report("203.0.113.9", "/a", 0))
+	}()
+	c.Flush()
+	c.Refused(report("203.0.113.9", "/b", 0))
+	c.Flush()
+	refused, _ := got.all()
+	if len(refused) != 2 || refused[0].N != 1 || refused[0].Person || refused[0].Latest().Path != "/a" ||
+		refused[1].N != 1 || !refused[1].Person || refused[1].Latest().Path != "/b" {
+		t.Errorf("%+v", refused)
+	}
+}
+
+// A panicker is a recorder that panics at a path.
+type panicker struct{ list }
+
+func (p *panicker) Refused(g *Refusals) {
+	if g.Latest().Path == "/panic" {
+		panic("a path")
+	}
+	p.list.Refused(g)
+}
+
+// A recorder that panics gets no request twice. Neither the timer nor the request that fills a batch panics.
+func TestPanicOfRecorder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got panicker
+		var failed []error
+		o := options()
+		o.Failed = func(err error) { failed = append(failed, err) }
+		c := New(o, &got)
+		c.shards = c.shards[:1]
+		for i, end := range []func(){
+			c.Flush,
+			func() { time.Sleep(Delay); synctest.Wait() },
+			func() {
+				for i := range groups {
+					c.Refused(report(fmt.Sprint("203.0.113.", 10+i), "/", 0))
+				}
+			},
+		} {
+			c.Refused(report("203.0.113.1", "/panic", 0))
+			end()
+			if len(failed) != i+1 || !strings.Contains(failed[i].Error(), "a path") ||
+				!strings.Contains(failed[i].Error(), "panicker") {
+				t.Fatalf("case %d: %v", i, failed)
+			}
+			c.Refused(report("203.0.113.2", "/", 0))
+			c.Flush()
+		}
+		time.Sleep(2 * Delay)
+		synctest.Wait()
+		n := int64(0)
+		refused, _ := got.all()
+		for _, g := range refused {
+			n += g.N
+		}
+		if n != 3+1 || len(failed) != 3 { // what came after each panic, and the one for which a batch had no space
+			t.Errorf("%d refusals, %v", n, failed)
+		}
+	})
+}
+
+// What was handed on does not stay in memory: a rule belongs to a whole policy.
+func TestBatchesAreEmptied(t *testing.T) {
+	var got list
+	c := New(options(), &got)
+	c.shards = c.shards[:1]
+	for range 3 {
+		of := report("203.0.113.9", "/a", 0)
+		of.Finding.Rule, of.Finding.Limit = &fairshare.Rule{Name: "a"}, &fairshare.Limit{N: 1}
+		c.Refused(of)
+	}
+	c.Passed(&httpguard.Completion{Path: "/", UserAgent: "curl", Time: start})
+	c.Flush()
+	b := c.shards[0].batch
+	for i := range b.refused.groups {
+		g := &b.refused.groups[i]
+		g.Paths = nil
+		if !reflect.ValueOf(*g).IsZero() {
+			t.Errorf("%+v", g)
+		}
+		p := &b.passed.groups[i]
+		p.Requests = nil
+		if !reflect.ValueOf(*p).IsZero() {
+			t.Errorf("%+v", p)
+		}
+	}
+	for i := range events {
+		if b.refusal[i] != (refusal{}) || b.passage[i] != (passage{}) {
+			t.Fatalf("%+v, %+v", b.refusal[i], b.passage[i])
+		}
+	}
 }
 
 // A shard that is full hands on what it has: no report waits for memory, and none is lost.

@@ -39,13 +39,26 @@ type Refusals struct {
 	Room    bool // the client got the waiting room
 	Status  int
 	ID      string // the reference
-	Cookies int    // of the first request
 	Person  bool   // a request looks like one of a person's browser; false for a Fleet
 
 	N           int64
-	First, Last time.Time     // of arrival
+	First, Last time.Time     // of arrival; at most a second apart
 	ClockAhead  time.Duration // of the system's clock
-	Paths       []*Refused    // in order, at least one
+	Paths       []*Refused    // in order, at least one; the first one has the path and the query of the first request
+
+	// Of the first request that was reported:
+	Time       time.Time
+	RetryAfter int64
+	Tally      fairshare.Tally
+	Cookies    int
+}
+
+// mostApart bounds the time between the requests of a group: fairshare watch may read hours of a log at once.
+const mostApart = time.Second
+
+// isNear reports whether a request can be in the group.
+func (g *Refusals) isNear(at time.Time) bool {
+	return at.Sub(g.First) <= mostApart && g.Last.Sub(at) <= mostApart
 }
 
 // Refused are refusals, one after the other, with the same path.
@@ -58,10 +71,9 @@ type Refused struct {
 	Robots string // the line of robots.txt that decided; "" for none
 
 	// Of the latest:
-	Time       time.Time
-	Wait       time.Duration
-	RetryAfter int64
-	Tally      fairshare.Tally
+	Time  time.Time
+	Wait  time.Duration
+	Tally fairshare.Tally
 }
 
 // RuleName returns the name of the rule, "" for none.
@@ -121,8 +133,9 @@ func (g *Refusals) begin(r *httpguard.Report) {
 	*g = Refusals{Sender: Sender{Addr: req.Addr, Via: req.Via, Proxy: req.Proxy, Bot: req.Bot, Owner: req.Owner,
 		Fleet: req.Fleet, Method: req.Method, Host: req.Host, UserAgent: req.UserAgent},
 		Rule: f.Rule, Limit: f.Limit, Action: f.Action, Ban: f.Ban, Ceiling: f.Ceiling, DryRun: r.DryRun,
-		Room: r.WaitingRoom, Status: r.Status, ID: r.ID, Cookies: fairshare.Cookies(req.Header),
-		N: 1, First: req.Time, Last: req.Time, Paths: g.Paths[:0]}
+		Room: r.WaitingRoom, Status: r.Status, ID: r.ID,
+		N: 1, First: req.Time, Last: req.Time, Paths: g.Paths[:0],
+		Time: req.Time, RetryAfter: r.RetryAfter, Tally: f.Tally, Cookies: fairshare.Cookies(req.Header)}
 }
 
 // add counts a further refusal.
@@ -145,7 +158,7 @@ func refusedOf(r *httpguard.Report) *Refused {
 // add counts a further refusal.
 func (p *Refused) add(r *httpguard.Report) {
 	p.N++
-	p.Time, p.Wait, p.RetryAfter, p.Tally = r.Request.Time, r.Finding.Wait, r.RetryAfter, r.Finding.Tally
+	p.Time, p.Wait, p.Tally = r.Request.Time, r.Finding.Wait, r.Finding.Tally
 }
 
 func senderOf(c *httpguard.Completion) Sender {
