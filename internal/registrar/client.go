@@ -90,7 +90,7 @@ func (g *Registrar) spend(k *key, p *Request, spent *registry.Spent, passes bool
 	}
 	agentHash := maphash.String(g.seed, agent)
 	s := g.clients.lock(k.hash)
-	e, isNew := g.clients.find(s, k, passes)
+	e, isNew := g.clients.find(s, k, passes, max(p.N, 1))
 	if e != nil {
 		c := &e.record
 		if isNew || first < c.first {

@@ -63,7 +63,7 @@ func (g *Registrar) Refused(r Refusal) {
 	k.rule = r.Story.Rule
 	k.hash += maphash.String(g.seed, k.rule) * 0x9E3779B97F4A7C15
 	s := g.stories.lock(k.hash)
-	e, isNew := g.stories.find(s, &k, false)
+	e, isNew := g.stories.find(s, &k, false, r.N)
 	news := isNew || e != nil && r.Story.Ban == fairshare.BanStarted
 	if e != nil {
 		e.record.add(&r, isNew)
@@ -77,20 +77,21 @@ func (g *Registrar) Refused(r Refusal) {
 	}
 }
 
-// add adds refusals to a story.
+// add adds refusals to a story. It changes r.
 func (s *story) add(r *Refusal, isNew bool) {
-	first, last, count, latest := s.First, s.Last, s.Count+r.N, r.Story
+	first, last, count, latest := s.First, s.Last, s.Count+r.N, &r.Story
 	latest.Robots = text([]byte(truncate(latest.Robots, maxRobots)))
 	if latest.Ban == fairshare.BanStarted {
 		latest.BanBegan = r.At
-		latest.BanMethod = text([]byte(truncate(r.Story.Method, maxMethod)))
-		latest.BanPath = text([]byte(truncate(r.Story.Path, maxPath)))
+		latest.BanMethod = text([]byte(truncate(latest.Method, maxMethod)))
+		latest.BanPath = text([]byte(truncate(latest.Path, maxPath)))
 	}
 	if isNew || r.First.Before(first) {
 		first = r.First
 	}
 	if isNew || !r.At.Before(last) {
-		s.Story, last = keepEarlier(latest, &s.Story), r.At
+		keepEarlier(latest, &s.Story)
+		s.Story, last = *latest, r.At
 		s.Addr, s.Bot, s.BotState = r.Addr.Unmap(), r.Bot.Name, r.Bot.State
 		s.texts = s.texts[:0]
 		for i, part := range [...]string{
@@ -102,7 +103,7 @@ func (s *story) add(r *Refusal, isNew bool) {
 		}
 		s.Method, s.Host, s.Path, s.UserAgent = "", "", "", ""
 	} else if latest.Ban == fairshare.BanStarted { // recorded after a later request
-		s.Story = keepEarlier(s.Story, &latest)
+		keepEarlier(&s.Story, latest)
 	}
 	s.First, s.Last, s.Count = first, last, count
 }
@@ -167,7 +168,7 @@ func (g *Registrar) addRecalled(b *batch, known []registry.Story) {
 
 // continueStory returns the recorded story continued by a later part of it.
 func continueStory(before, s registry.Story) registry.Story {
-	s = keepEarlier(s, &before)
+	keepEarlier(&s, &before)
 	s.Count += before.Count
 	if before.Count > 0 && before.First.Before(s.First) {
 		s.First = before.First
@@ -175,10 +176,10 @@ func continueStory(before, s registry.Story) registry.Story {
 	return s
 }
 
-// keepEarlier returns s with the counters of an earlier refusal if s is from a ban
-// in force, which has none. It also keeps the line of robots.txt,
-// and the request that started the latest ban.
-func keepEarlier(s registry.Story, before *registry.Story) registry.Story {
+// keepEarlier gives s the counters of an earlier refusal if s is from a ban in force,
+// which has none. It also keeps the line of robots.txt, and the request that started
+// the latest ban.
+func keepEarlier(s, before *registry.Story) {
 	if s.Ban == fairshare.BanInForce && s.By == "" {
 		s.By, s.Resource, s.Used, s.Allowed, s.Window = before.By, before.Resource, before.Used, before.Allowed,
 			before.Window
@@ -189,7 +190,6 @@ func keepEarlier(s registry.Story, before *registry.Story) registry.Story {
 	if before.BanBegan.After(s.BanBegan) {
 		s.BanBegan, s.BanMethod, s.BanPath = before.BanBegan, before.BanMethod, before.BanPath
 	}
-	return s
 }
 
 // storyDelay is how long a new story waits for others, to be written together.

@@ -89,9 +89,9 @@ func (t *table[R]) lock(hash uint64) *shard[R] {
 }
 
 // find returns the entry of k. If there is none it creates one and sets isNew, or
-// returns nil if there is no place. Clients of requests that passed cannot use the
+// returns nil and drops n requests if there is no place. Clients of requests that passed cannot use the
 // last eighth of the places. The shard is locked.
-func (t *table[R]) find(s *shard[R], k *key, passes bool) (e *entry[R], isNew bool) {
+func (t *table[R]) find(s *shard[R], k *key, passes bool, n int64) (e *entry[R], isNew bool) {
 	if e := s.entries[k.hash]; e != nil { // 64 seeded bits: it is equal to one of 65,536 others with chance 2^-48
 		return e, false
 	}
@@ -100,7 +100,7 @@ func (t *table[R]) find(s *shard[R], k *key, passes bool) (e *entry[R], isNew bo
 		most, share = most-most/8, share-share/8
 	}
 	if !s.makePlace(k.network, most, share, t.part) {
-		s.dropped++
+		s.dropped += n
 		return nil, false
 	}
 	of := s.networks[k.network]

@@ -350,6 +350,20 @@ func TestBatchesAreSmallOnASlowDisk(t *testing.T) {
 	})
 }
 
+// Without a place, all requests of a group are dropped, not one.
+func TestDroppedGroupsAreCountedByRequests(t *testing.T) {
+	r := registrar.New(registrar.Options{Store: newFakeStore(), Prefix: policy.Client, Clients: 1, Stories: 1})
+	for i := range 3 {
+		of := registrar.Request{Addr: netip.MustParseAddr(addr(i * 7919)), At: time.Now(), N: 10}
+		r.Refused(registrar.Refusal{Request: of, Story: registry.Story{ID: "0123456789", Action: fairshare.Block}})
+	}
+	r.Passed(registrar.Request{Addr: netip.MustParseAddr("198.51.100.1"), At: time.Now(), N: 5})
+	r.Passed(registrar.Request{Addr: netip.MustParseAddr("198.51.100.2"), At: time.Now()})
+	if s := r.Stats(); s.Clients != 1 || s.DroppedRequests != 2*10+5+1 || s.DroppedRefusals != 2*10 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestDiskFailsAndWorksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore()
