@@ -127,13 +127,10 @@ func (g *guesses) note(path string, hash uint64, failed bool, n int64) {
 	path = path[:min(len(path), guessPathSize)]
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	e := g.present.entry(path)
-	for ; e == nil; e = g.present.entry(path) {
-		if n--; n == 0 {
-			return
-		}
+	e, n := g.present.add(path, n)
+	if e == nil {
+		return
 	}
-	e.weight += n
 	if !failed {
 		e.passed += n
 		return
@@ -142,25 +139,28 @@ func (g *guesses) note(path string, hash uint64, failed bool, n int64) {
 	e.addresses[hash/64%(guesserBits/64)] |= 1 << (hash % 64)
 }
 
-// entry returns the entry of a path, or nil if the other paths have more weight.
-func (t *guessTable) entry(path string) *guessEntry {
+// add adds n to the weight of a path. It returns the entry of the path and what was added: less than n if the path
+// replaces another, and nil if all other paths have at least this weight.
+func (t *guessTable) add(path string, n int64) (*guessEntry, int64) {
 	least := &t[0]
 	for i := range t {
 		e := &t[i]
 		if string(e.path[:e.n]) == path {
-			return e
+			e.weight += n
+			return e, n
 		}
 		if e.weight < least.weight {
 			least = e
 		}
 	}
-	if least.weight > 0 {
-		least.weight--
-		return nil
+	if least.weight >= n {
+		least.weight -= n
+		return nil, 0
 	}
-	*least = guessEntry{}
+	n -= least.weight
+	*least = guessEntry{weight: n}
 	least.n = copy(least.path[:], path)
-	return least
+	return least, n
 }
 
 // addressesOf estimates the number of addresses in some entries.

@@ -2,6 +2,7 @@ package census
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"regexp"
 	"strings"
@@ -142,5 +143,22 @@ func TestGuessingIsReportedWhileItLasts(t *testing.T) {
 	if last := tr.lines[len(tr.lines)-1]; !strings.HasPrefix(last, "2") && !strings.HasPrefix(last, "3") &&
 		!strings.HasPrefix(last, "4") {
 		t.Errorf("it is reported after its end: %s", last)
+	}
+}
+
+// Attempts that are noted together have the same effect as one after the other.
+func TestAttemptsAreNotedTogether(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	together := guesses{present: new(guessTable)}
+	single := guesses{present: new(guessTable)}
+	for range 20_000 {
+		path, n, hash, failed := fmt.Sprint("/", r.IntN(guessPaths*2)), 1+r.Int64N(9), r.Uint64(), r.IntN(2) == 0
+		together.note(path, hash, failed, n)
+		for range n {
+			single.note(path, hash, failed, 1)
+		}
+		if *together.present != *single.present {
+			t.Fatal("the tables differ")
+		}
 	}
 }
