@@ -122,7 +122,7 @@ func TestAServerIsShown(t *testing.T) {
 	}
 
 	journal, err := s.Journal(ctx, console.JournalQuery{Client: "203.0.113.9"})
-	if err != nil || len(journal.Refusals) != 2 {
+	if err != nil || sum(journal.Refusals) != 2 {
 		t.Fatalf("journal: %+v, %v", journal, err)
 	}
 	r := journal.Refusals[0]
@@ -130,7 +130,7 @@ func TestAServerIsShown(t *testing.T) {
 		t.Errorf("refusal: %+v", r)
 	}
 	if found, err := s.Journal(ctx, console.JournalQuery{ID: " " + strings.ToUpper(r.ID)}); err != nil ||
-		len(found.Refusals) != 2 || found.Refusals[0].ID != r.ID {
+		sum(found.Refusals) != 2 || found.Refusals[0].ID != r.ID {
 		t.Errorf("by reference: %+v, %v", found, err)
 	}
 	if found, err := s.Journal(ctx, console.JournalQuery{Rule: "admin"}); err != nil || len(found.Refusals) != 1 {
@@ -141,7 +141,7 @@ func TestAServerIsShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(client.Limits) != 1 || client.Limits[0].Used != 10 || !client.Limits[0].Over || len(client.Journal) != 2 ||
+	if len(client.Limits) != 1 || client.Limits[0].Used != 10 || !client.Limits[0].Over || sum(client.Journal) != 2 ||
 		client.Recent[0].Requests != 12 || client.Recent[2].Refused != 2 {
 		t.Errorf("client: %+v", client)
 	}
@@ -245,4 +245,12 @@ func TestActionsTakeEffect(t *testing.T) {
 	if _, err := s.Act(ctx, console.Action{Do: "ban", Client: "127.0.0.1"}); err == nil {
 		t.Error("the machine itself was banned")
 	}
+}
+
+// sum returns the number of refusals in rows: those reported within 20 ms are one row.
+func sum(rows []console.Refusal) (n int64) {
+	for _, r := range rows {
+		n += r.N
+	}
+	return n
 }

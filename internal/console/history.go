@@ -108,9 +108,9 @@ func (c *Console) addRefusals(v *History, of func(*traffic.Refusal) bool, since 
 		}
 		p := v.point(r.At.Truncate(step))
 		if r.DryRun {
-			p.Sums = p.Sums.plus(Sums{Requests: 1, DryRun: 1})
+			p.Sums = p.Sums.plus(Sums{Requests: r.N, DryRun: r.N})
 		} else {
-			p.Sums = p.Sums.plus(Sums{Requests: 1, Refused: 1})
+			p.Sums = p.Sums.plus(Sums{Requests: r.N, Refused: r.N})
 		}
 	}
 }

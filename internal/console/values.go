@@ -232,7 +232,8 @@ type Journal struct {
 
 // A Refusal is one request that was refused or blocked, or would have been.
 type Refusal struct {
-	At        time.Time `json:"at"`
+	N         int64     `json:"n"`  // refusals, one after the other, with the same path
+	At        time.Time `json:"at"` // of the latest
 	ID        string    `json:"id"` // the reference that the client was shown
 	Client    string    `json:"client"`
 	Through   string    `json:"through"`

@@ -9,8 +9,8 @@ import (
 	"fairshare/internal/toplist"
 )
 
-// RecentKept is how many of the latest refusals are kept, or more if equal ones followed each other. They have
-// 2.3 MB, from the first one on.
+// RecentKept is how many of the latest refusals are kept, where equal ones that followed each other within
+// [reports.Delay] are one. They have 2.3 MB, from the first one on.
 const RecentKept = 2000
 
 const (
@@ -18,9 +18,10 @@ const (
 	rotateEvery = toplist.Period - time.Second/2
 )
 
-// A Refusal is one of the latest refusals. It has no query, header or cookie.
+// A Refusal is one of the latest refusals, or several with the same path. It has no query, header or cookie.
 type Refusal struct {
-	At        time.Time          // by the system's clock
+	N         int64              // refusals
+	At        time.Time          // of the latest, by the system's clock
 	ID        string             // the reference that the client was shown
 	Addr      netip.Addr         // invalid: unknown
 	Client    fairshare.ClientID // zero: unknown
@@ -48,7 +49,7 @@ type Refusal struct {
 // fill fills a slot with refusals of a group.
 func (s *slot) fill(g *reports.Refusals, p *reports.Refused, rule string) {
 	e := &s.Refusal
-	*e = Refusal{At: p.Time.Add(g.ClockAhead), ID: g.ID, Addr: g.Addr, Rule: rule, Action: g.Action, Ban: g.Ban,
+	*e = Refusal{N: p.N, At: p.Time.Add(g.ClockAhead), ID: g.ID, Addr: g.Addr, Rule: rule, Action: g.Action, Ban: g.Ban,
 		DryRun: g.DryRun, Room: g.Room, Status: g.Status, Wait: p.Wait, Bot: g.Bot.Name, BotState: g.Bot.State,
 		Fleet: g.Fleet, Owner: g.Owner}
 	if g.Client.IsValid() {
@@ -58,22 +59,15 @@ func (s *slot) fill(g *reports.Refusals, p *reports.Refused, rule string) {
 	if lim := g.Limit; lim != nil {
 		e.Resource, e.Used, e.Allowed, e.Window = lim.Resource.String(), p.Tally.Spent(), lim.Allowed(), lim.Window
 	}
-	s.n = p.N
 	s.method.set(g.Method)
 	s.host.set(g.Host)
 	s.path.set(p.Path)
 	s.agent.set(g.UserAgent)
 }
 
-// A keptRefusal stands for n, one after the other.
-type keptRefusal struct {
-	Refusal
-	n int64
-}
-
 // A slot holds copies of the texts of a refusal.
 type slot struct {
-	keptRefusal
+	Refusal
 	method, host, path, agent text
 }
 
@@ -105,10 +99,9 @@ func (r *recent) add() *slot {
 	return s
 }
 
-// before returns the refusal that is i before the latest one.
-func (r *recent) before(i int) keptRefusal {
-	s := &r.slots[(r.next+len(r.slots)-1-i)%len(r.slots)]
-	e := s.keptRefusal
+// refusal returns what a slot holds.
+func (s *slot) refusal() Refusal {
+	e := s.Refusal
 	e.Method, e.Host, e.Path, e.UserAgent = s.method.String(), s.host.String(), s.path.String(), s.agent.String()
 	return e
 }

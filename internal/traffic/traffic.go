@@ -202,23 +202,24 @@ func (r *Recorder) ClientSums(w *toplist.Window, client netip.Prefix, via netip.
 	return w.Find(r.lists.HashBytes(appendAddress(b[:0], client, via)))
 }
 
-// Recent returns the latest refusals for which match returns true, the latest first, at most n and at most
-// RecentKept. A nil match means all of them.
+// Recent returns the latest refusals for which match returns true, the latest first, at most n of those that are kept.
+// A nil match means all of them.
 func (r *Recorder) Recent(n int, match func(*Refusal) bool) []Refusal {
-	n = min(n, RecentKept)
 	r.lists.Lock()
-	all := make([]keptRefusal, len(r.recent.slots))
-	for i := range all {
-		all[i] = r.recent.before(i)
-	}
+	slots := slices.Concat(r.recent.slots[r.recent.next:], r.recent.slots[:r.recent.next])
 	r.lists.Unlock()
-	slices.SortStableFunc(all, func(a, b keptRefusal) int { return b.At.Compare(a.At) })
-	found := make([]Refusal, 0, min(max(n, 0), len(all)))
-	for i := range all {
-		if match == nil || match(&all[i].Refusal) {
-			for range min(all[i].n, int64(n-len(found))) {
-				found = append(found, all[i].Refusal)
-			}
+	order := make([]*slot, len(slots))
+	for i := range slots {
+		order[len(slots)-1-i] = &slots[i]
+	}
+	slices.SortStableFunc(order, func(a, b *slot) int { return b.At.Compare(a.At) })
+	found := make([]Refusal, 0, min(max(n, 0), len(order)))
+	for _, s := range order {
+		if len(found) == cap(found) {
+			break
+		}
+		if e := s.refusal(); match == nil || match(&e) {
+			found = append(found, e)
 		}
 	}
 	return found

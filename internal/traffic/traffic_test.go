@@ -146,6 +146,17 @@ func TestRefusalsAreCountedByRule(t *testing.T) {
 	}
 }
 
+// Refusals that were reported as one are one row, with their number.
+func TestEqualRefusalsAreOneRow(t *testing.T) {
+	r := New(start)
+	g := refusals(report("a", fairshare.Refuse, false), netip.Prefix{}, "/a", start)
+	g.N, g.Paths[0].N = 7, 7
+	r.Refused(g)
+	if found := r.Recent(10, nil); len(found) != 1 || found[0].N != 7 || found[0].Path != "/a" {
+		t.Errorf("%+v", found)
+	}
+}
+
 func TestLatestRefusalsAreKept(t *testing.T) {
 	r := New(start)
 	long := strings.Repeat("x", 1000)
