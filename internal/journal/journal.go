@@ -2,8 +2,8 @@
 // with [Open].
 //
 // Each refusal is in exactly one line. The first refusal of a client by a rule has a
-// line of its own at once. The refusals of the next minute are counted, and one line
-// at its end reports them:
+// line of its own, which is written when it is added. The refusals of the next minute
+// are counted, and one line at its end reports them:
 //
 //	{"time":"…","since":"…","client":"192.0.2.1","path":"/last","rule":"…","action":"refuse","dry_run":false,"repeated":41,"id":"…"}
 //
