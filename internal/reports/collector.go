@@ -247,8 +247,8 @@ func (s *shard) refusedGroup(hash uint64, r *httpguard.Report) *refusedGroup {
 	same := func(g *refusedGroup) bool {
 		return g.Rule == f.Rule && g.Limit == f.Limit && g.Action == f.Action && g.Ban == f.Ban &&
 			g.Ceiling == f.Ceiling && g.DryRun == r.DryRun && g.Room == r.WaitingRoom && g.Status == r.Status &&
-			g.Proxy == req.Proxy && g.isNear(req.Time) && s.isFrom(&g.Sender, &g.senderTexts, req.Addr, req.Via, &req.Bot, &req.Owner,
-			req.Fleet, req.Method, req.Host, req.UserAgent)
+			g.Proxy == req.Proxy && g.isNear(req.Time) && s.isFrom(&g.Sender, &g.senderTexts, req.Addr, req.Via,
+			&req.Bot, &req.Owner, req.Fleet, req.Method, req.Host, req.UserAgent)
 	}
 	if s.refusals == events || len(s.texts)+mostText > textBytes {
 		s.flush()

@@ -261,7 +261,8 @@ func TestEqualRefusalsAreMerged(t *testing.T) {
 		if want := []Refused{
 			{Path: "/a", N: 2, Query: "10ns", Time: start.Add(9), Tally: fairshare.Tally{Used: 9}},
 			{Path: "/b", N: 1, Query: "8ns", Time: start.Add(8), Tally: fairshare.Tally{Used: 8}},
-			{Path: "/a", N: 1, Query: "7ns", Time: start.Add(7), Tally: fairshare.Tally{Used: 7}}}; !reflect.DeepEqual(paths, want) {
+			{Path: "/a", N: 1, Query: "7ns", Time: start.Add(7), Tally: fairshare.Tally{Used: 7}},
+		}; !reflect.DeepEqual(paths, want) {
 			t.Errorf("%+v", paths)
 		}
 		// A batch has nothing of the one before.
