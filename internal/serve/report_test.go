@@ -178,7 +178,8 @@ func TestAllThatCountsHasTheSameSums(t *testing.T) {
 	}
 	// Of each client and rule, in dry run and not.
 	if lines != clients*2*2 || lines+sum != refusals {
-		t.Errorf("the journal has %d refusals in lines of their own and %d in others, want %d in all", lines, sum, refusals)
+		t.Errorf("the journal has %d refusals in lines of their own and %d in others, want %d in all", lines, sum,
+			refusals)
 	}
 }
 
