@@ -479,7 +479,8 @@ func isBrowser(r *traffic.Refusal) bool { return r.Bot == "" && census.Browser(r
 func refusalOf(r *traffic.Refusal) Refusal {
 	v := Refusal{N: r.N, At: r.At.UTC(), ID: r.ID, Client: addressOf(r.Client), Through: through(r.Client),
 		Rule: r.Rule, Action: r.Action.String(), DryRun: r.DryRun, Room: r.Room, Status: r.Status,
-		Wait: r.Wait.Seconds(), Method: r.Method, Host: r.Host, Path: r.Path, UserAgent: r.UserAgent, Bot: r.Bot, BotState: r.BotState.String(), Fleet: r.Fleet,
+		Wait: r.Wait.Seconds(), Method: r.Method, Host: r.Host, Path: r.Path,
+		UserAgent: r.UserAgent, Bot: r.Bot, BotState: r.BotState.String(), Fleet: r.Fleet,
 		ASN: r.Owner.ASN, Owner: r.Owner.Name, Browser: isBrowser(r)}
 	if r.Addr.IsValid() {
 		v.Address = r.Addr.String()
