@@ -33,7 +33,8 @@ const (
 	noteDelay = int64(100 * time.Millisecond)
 
 	// All members together send a master at most that many reports per second which no
-	// request waits for, so that many new keys do not delay the questions of others.
+	// request waits for, so that many new keys do not delay the questions of others. Only
+	// slots and held amounts are sent besides: requests in progress are few.
 	mostReports = 50_000
 	// reportBurst is for how long a carrier may catch up.
 	reportBurst = int64(20 * time.Millisecond)
@@ -56,7 +57,8 @@ type carrier struct {
 	urgent    []ref
 	lazy      delays
 	notes     delays
-	paid      int64 // monotonic ns: until then, the reports that were sent have used the rate
+	held      delays // of tracked limits: without a rate, since others forget them after five seconds
+	paid      int64  // monotonic ns: until then, the reports that were sent have used the rate
 
 	busy bool // a batch is prepared or on its way
 
@@ -80,6 +82,14 @@ type delays struct {
 
 func (d *delays) waiting() []delayed { return d.list[d.from:] }
 
+// next returns when the first one is due.
+func (d *delays) next() int64 {
+	if list := d.waiting(); len(list) > 0 {
+		return list[0].due
+	}
+	return 1 << 62
+}
+
 // add adds a report, and reports whether it is the only one.
 func (d *delays) add(r delayed) bool {
 	d.list = append(d.list, r)
@@ -102,6 +112,7 @@ type master struct {
 	breaker  breaker
 	started  atomic.Bool
 	retired  atomic.Bool
+	offset   atomic.Int64 // of the master's clock, ns since the Unix epoch, to core.mono; 0: not known
 
 	beat atomic.Pointer[beatKey] // nil: not known yet
 
@@ -166,7 +177,11 @@ func (c *core) queue(r ref, e *entry, urgent bool) {
 	if urgent {
 		k.urgent = append(k.urgent, r)
 	} else {
-		wake = k.lazy.add(delayed{r, c.mono() + lazyDelay})
+		late := &k.lazy
+		if e.tracked {
+			late = &k.held
+		}
+		wake = late.add(delayed{r, c.mono() + lazyDelay})
 	}
 	k.mu.Unlock()
 	e.queued = want
@@ -221,13 +236,8 @@ func (k *carrier) pause() time.Duration {
 	if len(k.inquiries) > 0 { // they wait for another carrier
 		return time.Millisecond
 	}
-	due := int64(1 << 62)
-	for _, d := range [2]*delays{&k.lazy, &k.notes} {
-		if list := d.waiting(); len(list) > 0 {
-			due = min(due, list[0].due)
-		}
-	}
-	due = max(due, k.paid+k.reportEvery()-reportBurst)
+	rated, held := min(k.lazy.next(), k.notes.next()), k.held.next()
+	due := min(held, max(rated, k.paid+k.reportEvery()-reportBurst))
 	return time.Duration(max(0, min(due-k.core.mono(), int64(time.Hour))))
 }
 
@@ -238,19 +248,25 @@ func (k *carrier) reportEvery() int64 {
 
 // takeDue moves reports that are due to the batch, as many as the rate allows. mu is held.
 func (k *carrier) takeDue(mono int64) {
-	b, every := &k.batch, k.reportEvery()
+	every := k.reportEvery()
+	k.batch.take(&k.held, mono, batchStates)
 	k.paid = max(k.paid, mono)
-	room := min(batchStates-len(b.refs), int((mono+reportBurst-k.paid)/every))
+	room := int((mono + reportBurst - k.paid) / every)
 	for _, d := range [2]*delays{&k.lazy, &k.notes} {
-		list, n := d.waiting(), 0
-		for n < len(list) && n < room && list[n].due <= mono {
-			b.refs = append(b.refs, list[n].ref)
-			n++
-		}
-		d.drop(n)
+		n := k.batch.take(d, mono, room)
 		room -= n
 		k.paid += int64(n) * every
 	}
+}
+
+// take moves reports that are due, at most so many and as many as there is room for.
+func (b *batch) take(d *delays, mono int64, most int) (n int) {
+	list := d.waiting()
+	for most = min(most, batchStates-len(b.refs)); n < len(list) && n < most && list[n].due <= mono; n++ {
+		b.refs = append(b.refs, list[n].ref)
+	}
+	d.drop(n)
+	return n
 }
 
 // failAsks answers what waits while the breaker is open.
@@ -353,7 +369,7 @@ func (k *carrier) collect() bool {
 	if len(b.deferred) > 0 {
 		k.mu.Lock()
 		for _, r := range b.deferred {
-			k.lazy.add(delayed{r, mono + lazyDelay})
+			k.held.add(delayed{r, mono + lazyDelay}) // the rate has counted them already
 		}
 		k.mu.Unlock()
 	}

@@ -3,6 +3,8 @@ package redislimit
 import (
 	"context"
 	"time"
+
+	"fairshare/memlimit"
 )
 
 // Patient has each question wait for its answer: a busy machine must not decide a
@@ -23,7 +25,15 @@ func AlwaysAsk(o Options) Options {
 // Swaps returns how often a member replaced the states of a client, and how often others
 // had written them.
 func Swaps(l *Limiter) (swapped, stale int) {
-	return int(l.core.stats.swapped.Load()), int(l.core.stats.stale.Load())
+	s := l.Status()
+	return int(s.Replaced), int(s.Contended)
+}
+
+// Viewed reports whether the view has a state of a limit for a key.
+func Viewed(l *Limiter, limit int, key []byte, now time.Time) bool {
+	name := l.core.secret.Load().name(key)
+	local := name.bytes()
+	return l.local.State(limit, local[:], 0, now) != memlimit.State{}
 }
 
 // Beat sends a heartbeat now.

@@ -60,8 +60,6 @@ type core struct {
 	clock   clock
 	pulse   pulse
 
-	storeBegan atomic.Int64 // what the store's clock, in ns since the Unix epoch, is ahead of mono; 0: not known
-
 	routes  atomic.Pointer[routes]
 	finding sync.Mutex // held while the masters of a cluster are found
 	stats   stats

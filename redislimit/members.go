@@ -159,19 +159,18 @@ func (c *core) beat(ctx context.Context, client rueidis.Client, what string) err
 	c.group.mu.Lock()
 	info := strconv.Quote(c.opts.Member) + " " + strconv.Quote(c.group.policy)
 	c.group.mu.Unlock()
-	began := time.Now()
+	before := c.opts.Now()
 	reply, err := run(ctx, client, beatScript, []string{c.prefix + metaTag + "members", c.prefix + metaTag + "meta"},
 		c.id(), info, string(secretText[:]), random(), what)
 	if err != nil || what == "leave" {
 		return err
 	}
-	ended := time.Now()
+	after := c.opts.Now()
 	if len(reply) < 3 || len(reply)%2 == 0 {
 		return errors.New("the heartbeat has an unknown reply")
 	}
 	if at, ok := timeOf(reply); ok {
-		c.clock.sample(c, at, began, ended)
-		c.storeBegan.Store(at.UnixNano() - ended.Sub(c.start).Nanoseconds())
+		c.clock.sample(c, at, before, after)
 	}
 	if text, err := reply[2].ToString(); err == nil && len(text) == len(secret{}) && text != string(secretText[:]) {
 		s := secret([]byte(text))
@@ -184,7 +183,7 @@ func (c *core) beat(ctx context.Context, client rueidis.Client, what string) err
 		members = append(members, parseMember(id, text))
 	}
 	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
-	c.note(members, ended)
+	c.note(members, time.Now())
 	return nil
 }
 
@@ -304,7 +303,7 @@ func (c *core) flush(ctx context.Context) error {
 		for _, m := range c.routes.Load().masters {
 			for _, k := range m.carriers {
 				k.mu.Lock()
-				for _, late := range [2]*delays{&k.lazy, &k.notes} {
+				for _, late := range [3]*delays{&k.lazy, &k.notes, &k.held} {
 					for _, d := range late.waiting() {
 						k.urgent = append(k.urgent, d.ref)
 					}
@@ -463,12 +462,12 @@ func (m *master) retire() {
 	for _, k := range m.carriers {
 		k.mu.Lock()
 		inquiries, refs := k.inquiries, k.urgent
-		for _, late := range [2]*delays{&k.lazy, &k.notes} {
+		for _, late := range [3]*delays{&k.lazy, &k.notes, &k.held} {
 			for _, d := range late.waiting() {
 				refs = append(refs, d.ref)
 			}
 		}
-		k.inquiries, k.urgent, k.lazy, k.notes = nil, nil, delays{}, delays{}
+		k.inquiries, k.urgent, k.lazy, k.notes, k.held = nil, nil, delays{}, delays{}, delays{}
 		k.mu.Unlock()
 		for _, a := range inquiries {
 			c.hand(a)
@@ -507,7 +506,7 @@ func (m *master) probes() {
 	}
 }
 
-// probe inquiries a master whether it is there and still has what was reported.
+// probe asks a master whether it is there and still has what was reported.
 func (m *master) probe(ctx context.Context) {
 	c := m.core
 	client, err := c.store.Client()
@@ -535,6 +534,9 @@ func (m *master) probe(ctx context.Context) {
 		}
 		_, _ = m.breaker.probed(false)
 		return
+	}
+	if at, ok := timeOf(reply); ok {
+		m.setTime(at, began.Sub(c.start).Nanoseconds(), c.mono())
 	}
 	epoch, _ := reply[2].ToString()
 	before, _ := reply[3].ToString()
@@ -576,6 +578,7 @@ func (m *master) away(reason string) {
 // wentAway tells carriers and operators that the breaker is open.
 func (m *master) wentAway() {
 	c := m.core
+	m.offset.Store(0) // another server may take its place
 	for _, k := range m.carriers {
 		k.awake()
 	}
@@ -723,13 +726,18 @@ func (k *clock) correct(t time.Time) time.Time {
 // correction returns by how much the store's clock is ahead, as far as it is corrected.
 func (k *clock) correction() time.Duration { return time.Duration(k.offset.Load()) }
 
-// sample takes the store's time, which was read just now, between two times of the system's clock.
+// sample takes the store's time, which was read between two times of this machine's clock. If these are
+// far apart, or the clock was set meanwhile, they say nothing.
 func (k *clock) sample(c *core, at, began, ended time.Time) {
+	began, ended = began.Round(0), ended.Round(0)
 	trip := ended.Sub(began)
-	off := at.Sub(c.opts.Now().Round(0).Add(-trip / 2))
+	if trip < 0 || trip > clockStep {
+		return
+	}
+	off := at.Sub(began.Add(trip / 2))
 	k.mu.Lock()
 	jumped := (off - k.off).Abs() > clockStep+trip
-	if !k.started || jumped || trip <= k.best || ended.Sub(k.bestAt) > clockMinute {
+	if !k.started || jumped || trip <= k.best || ended.Sub(k.bestAt).Abs() > clockMinute {
 		k.best, k.bestAt, k.off = trip, ended, off
 	}
 	first := !k.started

@@ -11,7 +11,7 @@ import (
 	"fairshare"
 )
 
-// A question is what one request inquiries the store.
+// A question is what one request asks the store.
 type question struct {
 	parts       []part // by tag, those of a tag together
 	outstanding atomic.Int32
@@ -30,7 +30,7 @@ type part struct {
 	take   int32
 	dry    bool
 	credit bool   // not asked
-	reads  bool   // inquiries for the state only
+	reads  bool   // asks for the state only
 	views  uint32 // of the entry when the view was charged
 	inView bool   // after the answer: the view contains it
 	spec   *spec

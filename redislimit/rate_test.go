@@ -50,6 +50,34 @@ func TestReportsKeepARate(t *testing.T) {
 	}
 }
 
+// Slots and held amounts are reported at once although other reports have used the rate: other
+// members forget them after five seconds without a report.
+func TestSlotsAreReportedWithoutARate(t *testing.T) {
+	c := &core{start: time.Now()}
+	c.members.Store(1)
+	m := &master{core: c}
+	m.init()
+	c.routes.Store(&routes{only: m})
+	k := m.carriers[0]
+	for i := range ref(4 * batchStates) {
+		k.lazy.add(delayed{i, 0})
+	}
+	e := entry{tracked: true}
+	const slot = ref(1 << 20)
+	c.queue(slot, &e, false)
+	k.paid = c.mono() + int64(time.Hour)
+	if d := k.pause(); d > time.Second {
+		t.Errorf("the carrier waits for %v", d)
+	}
+	k.takeDue(c.mono() + lazyDelay)
+	if len(k.batch.refs) != 1 || k.batch.refs[0] != slot {
+		t.Errorf("%d reports were sent, without that of the slot", len(k.batch.refs))
+	}
+	if len(k.held.waiting()) != 0 || len(k.lazy.waiting()) != 4*batchStates {
+		t.Errorf("%d of slots and %d others wait", len(k.held.waiting()), len(k.lazy.waiting()))
+	}
+}
+
 // A carrier that has used its rate waits until it has some again, and does not spin.
 func TestCarrierWaitsForItsRate(t *testing.T) {
 	c := &core{start: time.Now()}

@@ -95,6 +95,7 @@ type Status struct {
 	HandedOver                              int64 // counts that were reported after the store was away
 	Unreadable                              int64 // states in the store that made no sense and were dropped
 	Batches                                 int64 // pipelines sent
+	Replaced, Contended                     int64 // updates without a decision there; that others preceded
 
 	RTT50, RTT99 time.Duration // how long requests waited in the last minute
 	Pending      int           // states with something to report
@@ -123,6 +124,7 @@ func (l *Limiter) Status() Status {
 		Questions: s.questions.Load(), Credit: s.credit.Load(), Refused: s.refused.Load(), DecidedAway: s.away.Load(),
 		Late: s.late.Load(), Crowded: s.crowded.Load(), Reads: s.reads.Load(), HandedOver: s.handed.Load(),
 		Unreadable: s.unreadable.Load(), Batches: s.batches.Load(),
+		Replaced: s.swapped.Load(), Contended: s.stale.Load(),
 		RTT50: time.Duration(s.p50.Load()), RTT99: time.Duration(s.p99.Load()), ClockAhead: c.clock.correction(),
 	}
 	st.Away, st.AwaySince, st.Reason = c.awaySince()

@@ -44,7 +44,9 @@ const (
 )
 
 // plan computes what becomes of a state and reports whether swap can replace it. at is a
-// second of the Unix epoch by the store's clock.
+// second of the Unix epoch by the master's clock. If the state of an exact limit does
+// not fit, the view that let requests pass has lost counts: then take decides by the state. Of
+// others this is not sure: their charges may be older than a delta says.
 func (st *sent) plan(at int64, members int64) (w swap, ok bool) {
 	s := st.spec
 	if s.kind > gcra || s.tracked || st.floor || st.base == [tokenBytes]byte{} && st.offset > 0 {
@@ -64,8 +66,15 @@ func (st *sent) plan(at int64, members int64) (w swap, ok bool) {
 		asked.charge(s, st.provisional, st.at, st.at)
 		w.state = s.with(w.state, &asked)
 	}
+	if num, _ := s.windowOf(st.at); s.kind == window && w.state.Num > num {
+		return w, false // with adds nothing to the windows before it
+	}
 	w.fresh = s.untilFresh(w.state, st.at)
-	return w, s.fits(w.state, st.at)
+	isNear := s.kind == window || float64(w.state.Num-st.at) <= 1000*s.far
+	if ok = s.fits(w.state, st.at); !ok && s.limit.Exact && isNear {
+		st.base = [tokenBytes]byte{} // so the script decides by the state, and reports it
+	}
+	return w, ok
 }
 
 // asOf returns a state of a window or gcra limit as of a time.
@@ -81,19 +90,17 @@ func (s *spec) asOf(st memlimit.State, at int64) memlimit.State {
 	return s.with(st, &delta{num: num, any: true})
 }
 
-// fits reports whether a state as of a time is within the limit, and not ahead of its time.
+// fits reports whether a state as of a time is within the limit. The window of the state is
+// that of the time.
 func (s *spec) fits(st memlimit.State, at int64) bool {
 	if s.kind == gcra {
 		burst, frac := s.span(s.allowed)
 		ahead := uint64(st.Num - at)
 		return ahead < uint64(burst) || ahead == uint64(burst) && uint64(st.Prev) <= frac
 	}
-	num, ns := s.windowOf(at)
-	if st.Num > num {
-		ns = 0
-	}
+	_, ns := s.windowOf(at)
 	room := s.allowed - st.Cur
-	if room < 0 || st.Cur < 0 || st.Prev < 0 || float64(st.Num-num) > s.far {
+	if room < 0 || st.Cur < 0 || st.Prev < 0 {
 		return false
 	}
 	hi, lo := bits.Mul64(uint64(st.Prev), uint64(s.w-ns))
@@ -131,7 +138,7 @@ type unit struct {
 // take.
 func (k *carrier) swaps(sc *script, u *unit) bool {
 	c, b := k.core, &k.batch
-	at := c.storeTime()
+	at := k.master.second()
 	if b.floors || at == 0 || u.keys > math.MaxUint8 {
 		return false
 	}
@@ -141,11 +148,14 @@ func (k *carrier) swaps(sc *script, u *unit) bool {
 		}
 	}
 	states, members := b.sorted[u.from:u.to], c.members.Load()
+	all := true
 	for _, st := range states {
 		var ok bool
-		if st.swap, ok = st.plan(at, members); !ok {
-			return false
-		}
+		st.swap, ok = st.plan(at, members)
+		all = all && ok
+	}
+	if !all {
+		return false
 	}
 	first := byte(u.keys)
 	for i := 0; i < len(states); {
@@ -194,12 +204,19 @@ const (
 	longestKey = 1e8 * time.Second
 )
 
-// storeTime returns the second of the Unix epoch by the store's clock, or 0 if it is not
-// known yet.
-func (c *core) storeTime() int64 {
-	began := c.storeBegan.Load()
-	if began == 0 {
+// setTime notes the time that a master had between two monotonic times, in ns. It counts as
+// that of the first one: so keys may live longer by the trip, but never end early.
+func (m *master) setTime(at time.Time, began, ended int64) {
+	if ended-began <= int64(beatEach) {
+		m.offset.Store(at.UnixNano() - began)
+	}
+}
+
+// second returns the second of the Unix epoch by the master's clock, or 0 if it is not known.
+func (m *master) second() int64 {
+	offset := m.offset.Load()
+	if offset == 0 {
 		return 0
 	}
-	return (began + c.mono()) / int64(time.Second)
+	return (offset + m.core.mono()) / int64(time.Second)
 }

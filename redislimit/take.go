@@ -138,7 +138,7 @@ func (l *Limiter) Take(_ context.Context, now time.Time, takes []fairshare.Take,
 }
 
 // decide decides by the view. If that does not suffice it returns a question. With
-// read it inquiries for states only, and nothing was charged.
+// read it asks for states only, and nothing was charged.
 func (l *Limiter) decide(r *request, at time.Time, tallies []fairshare.Tally, first bool) (q *question, read bool) {
 	c := l.core
 	c.book.lock(r.set)

@@ -25,6 +25,8 @@ type Group struct {
 	Late        int64 `json:"late"`         // had no answer in time
 	HandedOver  int64 `json:"handed_over"`  // counts that were reported after the store was away
 	Unreadable  int64 `json:"unreadable"`   // states in the store that made no sense
+	Replaced    int64 `json:"replaced"`     // updates of a client that needed no decision in the store
+	Contended   int64 `json:"contended"`    // updates that another member preceded, so that the store decided
 
 	RoundTrip50 float64 `json:"round_trip_p50_seconds"` // of the last minute
 	RoundTrip99 float64 `json:"round_trip_p99_seconds"`
@@ -86,6 +88,7 @@ func (c *Console) Group() *Group {
 	}
 	g.Questions, g.Credit, g.Refused, g.DecidedAway = s.Questions, s.Credit, s.Refused, s.DecidedAway
 	g.Late, g.HandedOver, g.Unreadable, g.Pending = s.Late, s.HandedOver, s.Unreadable, s.Pending
+	g.Replaced, g.Contended = s.Replaced, s.Contended
 	g.RoundTrip50, g.RoundTrip99, g.ClockAhead = s.RTT50.Seconds(), s.RTT99.Seconds(), s.ClockAhead.Seconds()
 	return g
 }

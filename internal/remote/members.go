@@ -44,6 +44,10 @@ func (s *Server) Members(env *cli.Environment) error {
 		env.Printf("          %s reported after the store was away; %s in the store unreadable",
 			prose.Plural(g.HandedOver, "count"), prose.Plural(g.Unreadable, "state"))
 	}
+	if updates := g.Replaced + g.Contended; updates > 0 {
+		env.Printf("updates   %s replaced counts in the store; %s were decided there, since another member was first",
+			prose.Percent(g.Replaced, updates), prose.Percent(g.Contended, updates))
+	}
 	if ahead := time.Duration(g.ClockAhead * float64(time.Second)); ahead.Abs() >= 10*time.Millisecond {
 		env.Printf("clock     the store's clock differs by %s from this machine's; the store's counts",
 			ahead.Abs().Round(time.Millisecond))
