@@ -22,6 +22,7 @@ type Exchange struct {
 	response   response
 
 	visitorCookie string // as sent; "" if there was none
+	secure        bool   // the client uses TLS; a handler may change the header that says so. False without Visitors
 	signs         browser.Sighting
 	login         *watchedLogin // nil for most requests
 	access        *Access       // nil without Options.Answered

@@ -310,6 +310,7 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 		x.login = &watchedLogin{Attempt: vis.login}
 		x.login.Passed()
 	}
+	x.secure = g.Visitors != nil && g.isSecure(r)
 	if g.Answered != nil {
 		access := g.noteAccess(vis, v)
 		x.access = &access

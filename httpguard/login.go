@@ -37,7 +37,7 @@ func (x *Exchange) noteLogin(status int, header http.Header) {
 	}
 	req := fairshare.Request{Addr: x.completion.Addr, Via: x.completion.Via, Proxy: x.completion.Proxy,
 		Owner: x.completion.Owner}
-	if signed, ok := x.gen.signVisitor(header, x.completion.HTTP, &req, fairshare.Visitor{}, visitor.Change{}); ok {
+	if signed, ok := x.gen.signVisitor(header, x.secure, &req, fairshare.Visitor{}, visitor.Change{}); ok {
 		x.gen.Logins.RememberVisitor(x.login.Attempt, &signed)
 	}
 }

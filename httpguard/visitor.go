@@ -72,11 +72,12 @@ func (g *generation) readVisitor(req *fairshare.Request, r *http.Request) (cooki
 // cookies, or the client's network has got too many.
 func (g *generation) setVisitor(header http.Header, r *http.Request, req *fairshare.Request,
 	change visitorChange) (fairshare.Visitor, bool) {
-	return g.signVisitor(header, r, req, req.Visitor,
+	return g.signVisitor(header, g.isSecure(r), req, req.Visitor,
 		visitor.Change{Waits: change.Waits, Raise: change.Raise, Member: req.Visitor.Member})
 }
 
-func (g *generation) signVisitor(header http.Header, r *http.Request, req *fairshare.Request, v fairshare.Visitor,
+// signVisitor adds the cookie of v. secure says whether the client uses TLS.
+func (g *generation) signVisitor(header http.Header, secure bool, req *fairshare.Request, v fairshare.Visitor,
 	change visitor.Change) (fairshare.Visitor, bool) {
 	if g.Visitors == nil {
 		return fairshare.Visitor{}, false
@@ -84,7 +85,7 @@ func (g *generation) signVisitor(header http.Header, r *http.Request, req *fairs
 	now := g.Now()
 	value, signed, ok := g.Visitors.Sign(v, req, now, g.wall(now), change)
 	if ok {
-		header["Set-Cookie"] = append(header["Set-Cookie"], visitor.SetCookie(value, g.isSecure(r)))
+		header["Set-Cookie"] = append(header["Set-Cookie"], visitor.SetCookie(value, secure))
 	}
 	return signed, ok
 }
@@ -143,7 +144,7 @@ func (x *Exchange) answerVisitor(header http.Header) {
 			x.isNearLimit()) {
 		req := fairshare.Request{Addr: x.completion.Addr, Via: x.completion.Via, Proxy: x.completion.Proxy,
 			Owner: x.completion.Owner}
-		g.signVisitor(header, r, &req, found.Visitor, change)
+		g.signVisitor(header, x.secure, &req, found.Visitor, change)
 	}
 }
 
