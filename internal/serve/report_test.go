@@ -105,10 +105,10 @@ func TestAllThatCountsHasTheSameSums(t *testing.T) {
 				total.Add(sum)
 				spent[req.Addr] = total
 				refusals += int(sum.Refused + sum.Blocked + sum.DryRun)
-				mu.Unlock()
-				if i%1000 == 0 {
+				if i%1000 == 0 { // by one goroutine at a time, as serve calls it
 					s.policy.FrequentReport()
 				}
+				mu.Unlock()
 			}
 		})
 	}
