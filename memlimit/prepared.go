@@ -136,7 +136,7 @@ func (p *prepared) take(now int64, shards uint64, names *fairshare.KeyNames) boo
 	return pass
 }
 
-// holder returns a key on its way through holdings.
+// holderOf returns a key on its way through holdings.
 func holderOf(name *[2]uint64) holder { return holder{keyName{name[0], name[1]}, -1} }
 
 // mayHold reports whether a key may have 1 more of each tracked limit. It returns false if

@@ -22,7 +22,6 @@ const (
 	clockMoves     = 2 * time.Second // a correction is changed when it is off by more
 	clockJump      = 2 * time.Second // a clock that moves by more against the processor's was set
 	clockAgain     = time.Minute     // it is measured again
-	clockSlew      = 10              // a clock that is corrected gradually moves by less than this part of the time
 )
 
 // A clock compares the caller's clock with that of the database. It is safe for
@@ -31,11 +30,9 @@ type clock struct {
 	now    func() time.Time // the caller's clock
 	offset atomic.Int64     // ns, whole seconds: the correction
 
-	mu          sync.Mutex
-	connected   bool          // a connection was made after the latest sample: maybe to another server
-	latest      reading       // of the latest sample; zero: there was none
-	databaseSet time.Duration // see ClockState
-	steady      bool
+	mu        sync.Mutex
+	connected bool    // a connection was made after the latest sample: maybe to another server
+	latest    reading // of the latest sample; zero: there was none
 }
 
 // A reading is one of the caller's clock.
@@ -83,15 +80,7 @@ func (c *clock) sample(database time.Time, before, after reading) {
 	if after.at.Before(c.latest.at) {
 		return
 	}
-	was := time.Duration(c.offset.Load())
-	next := correction(was, after.caller.Add(-trip/2).Sub(database), trip)
-	change, isFirst := next-was, c.latest.at.IsZero()
-	callerSet := after.moved(c.latest).Abs() > clockJump
-	jumped := change.Abs() > clockTolerance+after.at.Sub(c.latest.at)/clockSlew
-	if !isFirst && jumped && !callerSet {
-		c.databaseSet -= change
-	}
-	c.steady = isFirst || change == 0 || jumped || callerSet
+	next := correction(time.Duration(c.offset.Load()), after.caller.Add(-trip/2).Sub(database), trip)
 	c.latest, c.connected = after, false
 	c.offset.Store(int64(next))
 }
@@ -112,28 +101,6 @@ func correction(was, ahead, trip time.Duration) time.Duration {
 // whole seconds; negative if it is behind. It is 0 if the clock is off by less than about
 // 5 seconds: times are not converted then.
 func (r *Registry) ClockAhead() time.Duration { return time.Duration(r.clock.offset.Load()) }
-
-// A ClockState says how the caller's clock and that of the database differ, and why.
-type ClockState struct {
-	ClockAhead time.Duration // see [Registry.ClockAhead]
-
-	// DatabaseSet is by how much the clock of the database was set ahead since Open, negative
-	// if it was set back. ClockAhead has changed at once then, but the caller's clock had not
-	// moved against the processor's. Another server that takes over also counts as a set clock.
-	DatabaseSet time.Duration
-
-	// Steady reports that no clock is corrected gradually: ClockAhead has not changed for a
-	// minute, or it has changed at once.
-	Steady bool
-}
-
-// ClockState returns the present state of the two clocks.
-func (r *Registry) ClockState() ClockState {
-	c := &r.clock
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return ClockState{ClockAhead: time.Duration(c.offset.Load()), DatabaseSet: c.databaseSet, Steady: c.steady}
-}
 
 // toDatabase returns the stored form of a time of the caller's clock.
 func (r *Registry) toDatabase(t time.Time) int64 { return key.Nanoseconds(shifted(t, -r.ClockAhead())) }

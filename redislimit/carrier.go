@@ -1,19 +1,14 @@
 package redislimit
 
 import (
-	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
-	"iter"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"fairshare/memlimit"
 	"github.com/redis/rueidis"
 )
 
@@ -286,51 +281,6 @@ func (k *carrier) failAll() {
 	}
 }
 
-// A batch is what a carrier has on its way.
-type batch struct {
-	inquiries []inquiry
-	refs      []ref
-	states    []sent
-	sorted    []*sent // by tag and key
-	scripts   []script
-	units     []unit
-	began     int64 // own time when it was sent
-	token     [tokenBytes]byte
-	floors    bool
-	deferred  []ref // on their way with another carrier
-}
-
-// A sent state is one of a batch.
-type sent struct {
-	stated
-	ref         ref
-	key         bookKey
-	tag         uint64
-	unacked     int64
-	provisional int64  // of the inquiries in this batch, in the unit of deltas
-	slot        uint16 // in the message
-	known       bool   // see entry
-	offset      uint16
-	ends        uint32
-	stored      memlimit.State
-	swap        swap
-	reply       reply
-}
-
-// A script is one command of a batch: some of its units.
-type script struct {
-	*command
-	units    []unit
-	keys     []string
-	args     []string
-	expected []byte // memory for swaps
-}
-
-// A command is a script that the store runs.
-type command struct{ digest, text string }
-
-var take, swapping = &command{takeDigest, takeScript}, &command{swapDigest, swapScript}
-
 // collect prepares the next batch, and reports whether there is one.
 func (k *carrier) collect() bool {
 	c, b := k.core, &k.batch
@@ -463,181 +413,6 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 	e.pend, e.noted, e.floor = delta{}, false, false
 	e.batch = int32(len(b.states))
 	return true
-}
-
-// encode makes the scripts of a batch.
-func (k *carrier) encode() {
-	c, b := k.core, &k.batch
-	b.sorted = b.sorted[:0]
-	for i := range b.states {
-		b.sorted = append(b.sorted, &b.states[i])
-	}
-	slices.SortFunc(b.sorted, func(x, y *sent) int {
-		switch {
-		case x.tag != y.tag:
-			return cmp.Compare(x.tag, y.tag)
-		case x.key.a != y.key.a:
-			return cmp.Compare(x.key.a, y.key.a)
-		case x.key.b != y.key.b:
-			return cmp.Compare(x.key.b, y.key.b)
-		}
-		return cmp.Compare(x.offset-1, y.offset-1) // without a record: last
-	})
-	slices.SortStableFunc(b.inquiries, func(x, y inquiry) int { return cmp.Compare(x.tag, y.tag) })
-	b.units = b.units[:0]
-	nextAsk := 0
-	for i := 0; i < len(b.sorted); {
-		u, tag := unit{from: i, asksFrom: nextAsk}, b.sorted[i].tag
-		for ; i < len(b.sorted) && b.sorted[i].tag == tag; i++ {
-			if i == u.from || b.sorted[i-1].key.name != b.sorted[i].key.name {
-				u.keys++
-			}
-		}
-		for nextAsk < len(b.inquiries) && b.inquiries[nextAsk].tag == tag {
-			nextAsk++
-		}
-		u.to, u.asksTo = i, nextAsk
-		b.units = append(b.units, u)
-	}
-	var rest []unit
-	sc := script{command: swapping}
-	for i := range b.units {
-		keys, args := len(sc.keys), len(sc.args)
-		if !k.swaps(&sc, &b.units[i]) {
-			sc.keys, sc.args = sc.keys[:keys], sc.args[:args]
-			rest = append(rest, b.units[i])
-			continue
-		}
-		if sc.units = append(sc.units, b.units[i]); c.store.topology == cluster || len(sc.keys) >= scriptKeys {
-			b.scripts = append(b.scripts, sc)
-			sc = script{command: swapping}
-		}
-	}
-	if len(sc.units) > 0 {
-		b.scripts = append(b.scripts, sc)
-	}
-	b.scripts = k.takes(b.scripts, rest)
-}
-
-// takes appends the scripts that decide units.
-func (k *carrier) takes(scripts []script, units []unit) []script {
-	c, b := k.core, &k.batch
-	for i := 0; i < len(units); {
-		sc := script{command: take}
-		from := i
-		for ; i < len(units) && (i == from || c.store.topology != cluster && len(sc.keys) < scriptKeys); i++ {
-			u := &units[i]
-			for j := u.from; j < u.to; j++ {
-				if j == u.from || b.sorted[j-1].key.name != b.sorted[j].key.name {
-					sc.keys = append(sc.keys, keyOf(c.limits, b.sorted[j].tag, b.sorted[j].key.name))
-				}
-			}
-		}
-		sc.units = units[from:i]
-		sc.args = []string{k.message(&sc)}
-		scripts = append(scripts, sc)
-	}
-	return scripts
-}
-
-// message returns the message of a script.
-func (k *carrier) message(sc *script) string {
-	c, b := k.core, &k.batch
-	var specs []*spec
-	var ids []uint16
-	count := 0
-	for _, u := range sc.units {
-		for _, st := range b.sorted[u.from:u.to] {
-			at := 0
-			for at < len(ids) && (ids[at] != st.key.id || specs[at].w != st.spec.w) {
-				at++
-			}
-			if at == len(ids) {
-				ids, specs = append(ids, st.key.id), append(specs, st.spec)
-			}
-			st.index, st.slot = uint16(at), uint16(count)
-			count++
-		}
-	}
-	m := make([]byte, 0, 64+72*len(specs)+96*count)
-	m = append(m, b.token[:]...)
-	m = append(m, c.me[:]...)
-	m = binary.LittleEndian.AppendUint16(append(m, flag(b.floors)), uint16(len(specs)))
-	for _, s := range specs {
-		m = appendSpec(m, s)
-	}
-	for _, u := range sc.units {
-		for i := u.from; i < u.to; {
-			count := len(m)
-			m = append(m, 0)
-			for key := b.sorted[i].key.name; i < u.to && b.sorted[i].key.name == key; i++ {
-				m = b.sorted[i].append(m)
-				m[count]++
-			}
-		}
-	}
-	at, decisions := len(m), 0
-	m = append(m, 0, 0)
-	for a := range k.inquiriesOf(sc.units) {
-		parts := a.q.parts[a.from:a.to]
-		if parts[0].reads {
-			continue
-		}
-		decisions++
-		dry := 0
-		head := len(m)
-		m = append(m, byte(len(parts)), 0)
-		for i := range parts {
-			p := &parts[i]
-			if p.dry {
-				dry++
-			}
-			p.state = k.index(p)
-			m = binary.LittleEndian.AppendUint16(m, b.states[p.state].slot)
-			if p.spec.kind == gcra && !p.spec.tracked {
-				t := p.spec.moment(p.spec.deltaSpan(p.amount))
-				m = appendFloats(m, t.us, t.rest)
-			} else {
-				m = appendFloats(m, float64(p.cost), 0)
-			}
-		}
-		m[head+1] = byte(dry)
-	}
-	binary.LittleEndian.PutUint16(m[at:], uint16(decisions))
-	return string(m)
-}
-
-// statesOf returns the states of units, inquiriesOf the inquiries.
-func (k *carrier) statesOf(units []unit) iter.Seq[*sent] {
-	return func(yield func(*sent) bool) {
-		for _, u := range units {
-			for _, st := range k.batch.sorted[u.from:u.to] {
-				if !yield(st) {
-					return
-				}
-			}
-		}
-	}
-}
-
-func (k *carrier) inquiriesOf(units []unit) iter.Seq[inquiry] {
-	return func(yield func(inquiry) bool) {
-		for _, u := range units {
-			for _, a := range k.batch.inquiries[u.asksFrom:u.asksTo] {
-				if !yield(a) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// index returns the place of a part's state in the batch.
-func (k *carrier) index(p *part) int {
-	sh := &k.core.book[p.ref.shard()]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return int(k.core.book.at(p.ref).batch) - 1
 }
 
 // send sends a batch and takes its replies.

@@ -7,9 +7,8 @@ import (
 	"fairshare/internal/prose"
 )
 
-// clockTolerance is how far the clock of this machine may differ from that of the other
-// servers without being corrected.
-const clockTolerance = 5 * time.Second
+// sameClock is how far two clocks may differ that count as equal.
+const sameClock = 5 * time.Second
 
 // sharedWall turns a time of the guard into the time of day that all servers of a group
 // share, also if the clock of this machine is wrong. It is that of the shared database or,
@@ -21,7 +20,7 @@ func (rt *Runtime) sharedWall(p *Policy, t time.Time) time.Time {
 		}
 	}
 	if rt.Group != nil {
-		if by := rt.Group.Correction(); by.Abs() > clockTolerance {
+		if by := rt.Group.Correction(); by.Abs() > sameClock {
 			return t.Add(by.Round(time.Second))
 		}
 	}

@@ -84,8 +84,7 @@ type group struct {
 }
 
 // openGroup opens the shared registry, and reads what other servers and operators have decided. If it is away, or
-// reading takes longer than firstSync, that is logged and is not an error.
-// wall is the clock of this machine.
+// reading takes longer than firstSync, that is logged and is not an error. wall is the clock of this machine.
 func openGroup(ctx context.Context, local *store, remote sqlregistry.Remote, wall func() time.Time, log func(string)) (
 	*group, error) {
 	g := &group{store: local, remote: remote, options: setup.RemoteOptions(remote), log: log, wall: wall,
@@ -513,7 +512,7 @@ func (g *group) receive(ctx context.Context, own *sqlregistry.Registry, shared *
 			return err
 		}
 		ahead := shared.ClockAhead()
-		wasSet := (ahead - g.remote.ClockAhead).Abs() >= clockTolerance
+		wasSet := (ahead - g.remote.ClockAhead).Abs() >= sameClock
 		if c.Version == since && !wasSet {
 			return nil
 		}

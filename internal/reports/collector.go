@@ -35,7 +35,7 @@ type Options struct {
 
 // A Collector merges reports and hands them to recorders: after a [Delay] at most, or when Flush is called. A
 // reader of what recorders know calls Flush first, and so does the end of a program. It is safe for concurrent
-// use. Its memory is bounded: 100 KiB for each processor.
+// use. Its memory is bounded: 140 KiB for each processor.
 type Collector struct {
 	options   Options
 	recorders []Recorder
