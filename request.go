@@ -46,6 +46,8 @@ type Request struct {
 	Query   string // the text after the first "?", as sent
 	OddPath bool   // servers may read a path other than Path; see Readings
 	rawPath string // as sent, if OddPath
+
+	early earlyMatch // what MatchEarly has found
 }
 
 // ThroughSocket is the Request.Via of a peer on a Unix socket, which has no
@@ -168,7 +170,7 @@ func (r *Request) SetTarget(target string) {
 	authority := target[:authorityEnd(target)]
 	path, _, _ := strings.Cut(target[len(authority):], "?")
 	_, r.Query, _ = strings.Cut(target, "?")
-	r.Path, r.OddPath, r.rawPath = path, false, ""
+	r.Path, r.OddPath, r.rawPath, r.early.policy = path, false, "", nil
 	oddHost := authority != "" && (path == "" || strings.ContainsAny(authority, `?#\`))
 	if !oddHost && (plainPath(path) || path == "*" || path == target && hostPort(path)) {
 		return

@@ -28,6 +28,7 @@ type walkIndex struct {
 	attempts []uint64     // rules that hold only for attempts
 	shared   []*condition // conditions that are evaluated once for all rules, at most maxShared
 	sharedBy [][]uint64   // the rules of each of shared
+	early    uint64       // conditions among shared that MatchEarly tests
 	steps    []walkStep
 }
 
@@ -39,6 +40,9 @@ type walkStep struct {
 	limit  int32          // of a limit: place in Guard.limits; else −1
 	simple simpleRule
 	dry    bool // the rule is in dry run
+
+	early, late []ownCondition // of own: what MatchEarly tests, and the others
+	ends        bool           // the walk ends here if all early conditions hold
 }
 
 // A simpleRule says what a rule that holds does, if that depends on nothing but whether
@@ -139,6 +143,7 @@ func newWalkIndex(rules []compiledRule, places []int32, foldPaths bool) *walkInd
 	}
 	x.paths.addFilter()
 	x.share()
+	x.markEarly(rules)
 	return x
 }
 
@@ -302,11 +307,6 @@ func (x *walkIndex) candidates(d *decision, set []uint64) bool {
 			set[i] &^= rules
 		}
 	}
-	if req.Attempt == NoAttempt && !req.Excess {
-		for i, rules := range x.attempts {
-			set[i] &^= rules
-		}
-	}
 	if req.Query == "" {
 		for i, rules := range x.queries {
 			set[i] &^= rules
@@ -319,24 +319,36 @@ func (x *walkIndex) candidates(d *decision, set []uint64) bool {
 // blocks, if one does.
 func (g *Guard) walk(d *decision, v *Verdict) *compiledRule {
 	set := d.set
-	candidates := d.candidates[:len(set.index.anyPath)]
-	if len(set.rules) < fewRules || !set.index.candidates(d, candidates) {
+	x, candidates := set.index, d.candidates[:len(set.index.anyPath)]
+	known := uint64(0) // the shared conditions that were evaluated and hold
+	early := d.req.early.policy == g.policy
+	if early {
+		known = x.early // of the rules that are left
+		copy(candidates, d.req.early.rules[:])
+	} else if len(set.rules) < fewRules || !x.candidates(d, candidates) {
 		return g.walkAll(d, v)
 	}
-	x, hold := set.index, d.hold[:len(candidates)]
-	steps := x.steps
+	if d.req.Attempt == NoAttempt && !d.req.Excess {
+		for i, rules := range x.attempts {
+			candidates[i] &^= rules
+		}
+	}
+	hold, steps := d.hold[:len(candidates)], x.steps
 	clear(hold)
 	together := !d.req.Via.IsValid() && !d.probe // the rules that hold are gathered at the end, see takeGroup
-	known := uint64(0)                           // the shared conditions that were evaluated and hold
 walk:
 	for word := range candidates {
 		for rules := candidates[word]; rules != 0; {
 			rule := mathbits.TrailingZeros64(rules)
 			step := &steps[word*64+rule]
 			rules &= rules - 1
-			if len(step.own) > 0 {
+			own := step.own
+			if early {
+				own = step.late
+			}
+			if len(own) > 0 {
 				var holds bool
-				if known, holds = x.evaluateOwn(d, step.own, known, candidates); !holds {
+				if known, holds = x.evaluateOwn(d, own, known, candidates); !holds {
 					rules &= candidates[word]
 					continue
 				}

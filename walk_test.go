@@ -67,6 +67,18 @@ func randomMatch(rnd *rand.Rand, depth int) (m Match) {
 	if rnd.IntN(8) == 0 {
 		m.Addr = Prefixes{netip.MustParsePrefix(pick(rnd, "192.0.2.0/24", "198.51.100.0/24"))}
 	}
+	if rnd.IntN(8) == 0 {
+		m.Attempt = some(rnd, "login", "comment", "excess", "known")
+	}
+	if rnd.IntN(10) == 0 {
+		m.Browser = some(rnd, "likely", "claimed", "contradicted")
+	}
+	if rnd.IntN(10) == 0 {
+		m.Label = some(rnd, "friend", "re:^f")
+	}
+	if rnd.IntN(10) == 0 {
+		m.Robots = []string{"disallowed"}
+	}
 	if rnd.IntN(4) == 0 && depth > 0 {
 		m.Not = []Match{randomMatch(rnd, depth-1)}
 	}
@@ -107,17 +119,31 @@ func (h hostname) Hostnames(netip.Addr) []string { return []string{string(h)} }
 
 func (hostname) Listed(string, netip.Addr) []netip.Addr { return nil }
 
+// loggedIn is a Logins: every client has logged in, or none.
+type loggedIn bool
+
+func (l loggedIn) HasLoggedIn(*Request) bool { return bool(l) }
+
+// setLate sets what may become known of a request after MatchEarly.
+func (r *Request) setLate(rnd *rand.Rand) {
+	r.Lookups = pick[Lookups](rnd, nil, hostname("a.example.org"), hostname("b.example.org"))
+	r.Attempt, r.Excess = pick(rnd, NoAttempt, NoAttempt, LoginAttempt, CommentAttempt), rnd.IntN(4) == 0
+	r.Logins = pick[Logins](rnd, nil, loggedIn(false), loggedIn(true))
+	r.Browser = pick(rnd, NotBrowser, BrowserClaimed, BrowserLikely, BrowserContradicted)
+	r.Robots = pick(rnd, Robots{}, Robots{Delay: time.Second}, Robots{Disallowed: true})
+	r.Override.Labels = pick(rnd, nil, []string{"friend"}, []string{"foe", "friend"})
+}
+
 func randomRequest(rnd *rand.Rand) *Request {
 	req := &Request{Time: time.Unix(1_800_000_000, 0), Addr: netip.MustParseAddr("192.0.2.1"),
-		Lookups: pick[Lookups](rnd, nil, hostname("a.example.org"), hostname("b.example.org")),
-		Method:  pick(rnd, "GET", "POST", "HEAD", "PUT", "get", "BREW", "OTHER", ""),
+		Method: pick(rnd, "GET", "POST", "HEAD", "PUT", "get", "BREW", "OTHER", ""),
 		Bot: pick(rnd, Bot{}, Bot{}, Bot{Name: "b", State: Claimed},
 			Bot{Name: "g", Categories: []string{"search"}, State: Verified}, Bot{Name: "g", State: Forged}),
 		UserAgent: pick(rnd, "curl", "", "Mozilla"),
 		Via:       pick(rnd, netip.Addr{}, netip.Addr{}, netip.MustParseAddr("10.0.0.1")),
-		Robots:    pick(rnd, Robots{}, Robots{Delay: time.Second}),
 		Form:      pick(rnd, Form{}, Form{Encoded: "x=1&y=2"}, Form{Encoded: "z=4"}, Form{Unknown: true}),
 	}
+	req.setLate(rnd)
 	switch rnd.IntN(3) {
 	case 0:
 		req.Header = http.Header{"Cookie": {"a=1"}, "Referer": {"https://example.org/a"}}
@@ -130,13 +156,18 @@ func randomRequest(rnd *rand.Rand) *Request {
 	return req
 }
 
-// The walk with the index applies the same rules as the plain walk.
+// The walk with the index applies the same rules as the plain walk, whether the request was
+// matched early or not.
 func TestWalkAgreesWithPlainWalk(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	indexed := 0
+	indexed, early := 0, 0
 	for range 300 {
 		p := randomPolicy(rnd)
 		g, err := NewGuard(p, noLimiter{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := NewGuard(p, noLimiter{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,29 +175,43 @@ func TestWalkAgreesWithPlainWalk(t *testing.T) {
 		g.UseBusy(func() bool { return busy })
 		for range 100 {
 			req := randomRequest(rnd)
-			var applied [2][]int32
-			var blocks [2]*compiledRule
-			var verdicts [2]Verdict
-			var takes [2][]Take
-			for i, walk := range [2]func(*decision, *Verdict) *compiledRule{g.walk, g.walkAll} {
+			matched := *req
+			other.MatchEarly(&matched)
+			if req.setLate(rnd); matched.early.policy != nil {
+				early++
+			}
+			late := *req
+			late.early = matched.early
+			var applied [3][]int32
+			var blocks [3]*compiledRule
+			var verdicts [3]Verdict
+			var takes [3][]Take
+			for i, walk := range [...]func(*decision, *Verdict) *compiledRule{g.walkAll, g.walk, g.walk} {
 				d := g.decisions.New().(*decision)
-				d.reset(req, req.Time)
-				if i == 0 && d.set.index.candidates(d, d.candidates) {
+				if d.reset(req, req.Time); i == 2 {
+					d.reset(&late, late.Time)
+				}
+				if i == 1 && d.set.index.candidates(d, d.candidates) {
 					indexed++
 				}
 				blocks[i] = walk(d, &verdicts[i])
 				d.fill()
 				applied[i], takes[i] = d.matched, d.takes
 			}
-			if !slices.Equal(applied[0], applied[1]) || blocks[0] != blocks[1] ||
-				verdicts[0].DryRunFinding != verdicts[1].DryRunFinding || !reflect.DeepEqual(takes[0], takes[1]) {
-				t.Fatalf("%s %s: rules %v with the index, %v without it; takes %v and %v", req.Method, req.Path,
-					applied[0], applied[1], takes[0], takes[1])
+			for i := range applied {
+				if !slices.Equal(applied[i], applied[0]) || blocks[i] != blocks[0] ||
+					verdicts[i].DryRunFinding != verdicts[0].DryRunFinding || !reflect.DeepEqual(takes[i], takes[0]) {
+					t.Fatalf("%s %s: rules %v with the index (early: %t), %v without it; takes %v and %v", req.Method,
+						req.Path, applied[i], i == 2, applied[0], takes[i], takes[0])
+				}
 			}
 		}
 	}
 	if indexed < 1000 {
 		t.Errorf("only %d walks used the index", indexed)
+	}
+	if early < 1000 {
+		t.Errorf("only %d requests were matched early", early)
 	}
 }
 

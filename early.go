@@ -1,0 +1,95 @@
+package fairshare
+
+import (
+	mathbits "math/bits"
+	"slices"
+)
+
+// An earlyMatch is what Guard.MatchEarly has found.
+type earlyMatch struct {
+	policy *Policy // nil: nothing
+	rules  [earlyWords]uint64
+}
+
+// earlyWords is how many words a set of rules has for which a request is matched early:
+// of 256 rules.
+const earlyWords = 4
+
+// MatchEarly tests those conditions of the rules that depend on the request alone, and
+// notes in the request which rules may still hold. Decide of this guard, or of another
+// one of the same policy, then tests the other conditions only. The verdict is the same.
+// Another goroutine can call MatchEarly while earlier requests are judged: replay does.
+//
+// Between both calls only these fields may change: Time, Lookups, Visitor, Browser,
+// Robots, Fleet, FleetNew, Attempt, Excess, Logins, Override and ViaOverride. Header may
+// be replaced by one with the same values. Sets of addresses are those of the first call.
+func (g *Guard) MatchEarly(req *Request) {
+	req.early.policy = nil
+	d := g.decisions.Get().(*decision)
+	d.reset(req, req.Time)
+	x := d.set.index
+	candidates := d.candidates[:len(x.anyPath)]
+	if len(candidates) <= earlyWords && len(d.set.rules) >= fewRules && x.candidates(d, candidates) {
+		x.matchEarly(d, candidates)
+		req.early.policy = g.policy
+		copy(req.early.rules[:], candidates)
+	}
+	d.req = nil
+	g.decisions.Put(d)
+}
+
+// matchEarly removes from the candidates the rules with an early condition that does not
+// hold, and those below a rule that surely ends the walk.
+func (x *walkIndex) matchEarly(d *decision, candidates []uint64) {
+	known := uint64(0)
+	for word := range candidates {
+		for rules := candidates[word]; rules != 0; {
+			rule := mathbits.TrailingZeros64(rules)
+			step := &x.steps[word*64+rule]
+			rules &= rules - 1
+			var holds bool
+			if known, holds = x.evaluateOwn(d, step.early, known, candidates); holds {
+				known, holds = x.evaluate(d, step.uses&x.early&^known, known, candidates)
+			}
+			switch {
+			case !holds:
+				candidates[word] &^= 1 << rule
+				rules &= candidates[word]
+			case step.ends:
+				candidates[word] &= 2<<rule - 1
+				clear(candidates[word+1:])
+				return
+			}
+		}
+	}
+}
+
+// markEarly sorts the conditions by whether MatchEarly can test them.
+func (x *walkIndex) markEarly(rules []compiledRule) {
+	for n, c := range x.shared {
+		if c.isEarly() {
+			x.early |= 1 << n
+		}
+	}
+	for i := range x.steps {
+		step, r := &x.steps[i], &rules[i]
+		for _, c := range step.own {
+			if !c.isEarly() {
+				step.late = append(step.late, c)
+				continue
+			}
+			c.after &= x.early
+			step.early = append(step.early, c)
+		}
+		step.ends = r.Limit == nil && (r.Action == Allow || !r.DryRun) && len(step.late) == 0 && step.uses&^x.early == 0
+	}
+}
+
+// isEarly reports whether a condition depends on what MatchEarly knows.
+func (c *condition) isEarly() bool {
+	switch c.field {
+	case browserField, robotsField, attemptField, labelField, seenField, hostnameField, listedField:
+		return false
+	}
+	return !slices.ContainsFunc(c.not, func(not condition) bool { return !not.isEarly() })
+}
