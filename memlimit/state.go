@@ -70,6 +70,10 @@ func (l *Limiter) SetState(limit int, key []byte, every time.Duration, now time.
 	p.release()
 }
 
+// HasLost reports whether a live state was given up for a new one since the start. Until then
+// each key has all its counts.
+func (l *Limiter) HasLost() bool { return l.table.hasLost.Load() }
+
 // AddHeld adds to what requests in progress of a key have of a limit, or
 // subtracts from it: slots of a concurrent limit, or what is held. Requests of
 // other programs count so as well.

@@ -30,7 +30,8 @@ type table struct {
 	mapped []byte       // the memory of sets; nil if it is on the heap
 	stored atomic.Int64 // new states since the start, of every sampledStates-th key
 
-	lost [64]atomic.Int64 // live states overwritten, by the bit length of the ns that they had left
+	lost    [64]atomic.Int64 // live states overwritten, by the bit length of the ns that they had left
+	hasLost atomic.Bool      // one of lost is not zero
 
 	mu    sync.Mutex        // guards what follows, and is not taken on a request
 	names map[string]uint16 // ids of all limits there ever were
@@ -380,7 +381,7 @@ func (t *table) evict(p spot, l *limit, now int64, guest bool) {
 	for i := p.slot; i < p.slot+slots; i++ {
 		u := t.unit(p.in, i, now)
 		if !u.fresh() {
-			t.lost[bits.Len64(uint64(u.l.timeLeft(&u.view)))&63].Add(1)
+			t.noteLost(u.l, &u.view)
 		}
 		for j := u.first; j < u.first+u.slots; j++ {
 			p.in.own(j, 0, false)
@@ -390,6 +391,11 @@ func (t *table) evict(p spot, l *limit, now int64, guest bool) {
 	if l.wide {
 		p.in.own(p.slot+1, secondHalf, guest)
 	}
+}
+
+func (t *table) noteLost(l *limit, v *view) {
+	t.lost[bits.Len64(uint64(l.timeLeft(v)))&63].Add(1)
+	t.hasLost.Store(true)
 }
 
 // tidy forgets fresh guests of next that are not pinned, and clears the mark
@@ -454,7 +460,7 @@ func (t *table) put(p *spot, home, next *set, l *limit, tag uint64, v *view, now
 	if p.slot < 0 {
 		*p = t.choose(home, next, l, now, pinned)
 		if p.slot < 0 {
-			t.lost[bits.Len64(uint64(l.timeLeft(v)))&63].Add(1)
+			t.noteLost(l, v)
 			return
 		}
 		t.evict(*p, l, now, p.in == next)

@@ -16,7 +16,7 @@ type book [bookShards]bookShard
 
 const (
 	bookShards = 64
-	entryBytes = 176 // with its share of the index
+	entryBytes = 200 // with its share of the index
 )
 
 type bookShard struct {
@@ -55,12 +55,14 @@ type entry struct {
 	used    bool // recently, for the clock
 	reading bool // a request waits for the state
 	noted   bool // the time of a refused request is not reported yet
+	lost    bool // the view lacks counts of the store, which are read with the next batch
 	queued  queue
 
 	seen  int64         // monotonic ns; when the view was merged last
 	at    int64         // ns since the Unix epoch; of the last operation
 	every time.Duration // of the last take of a limit with paces of their own
 
+	stored      memlimit.State // in the store, with the batch on its way; of a window or gcra limit that of base
 	pend        delta
 	unacked     int64 // charged on credit and not acknowledged, in units
 	provisional int64 // charged for questions on their way, in the unit of deltas
@@ -69,22 +71,6 @@ type entry struct {
 	own    int64 // of requests in progress here: slots or what is held; with asked
 	acked  int64 // of own, what the store knows
 	others int64 // the same of other members; the view contains it
-}
-
-// stored returns the state in the store with the token base. Entries of limits that are
-// not tracked have it where others have own, acked and others.
-func (e *entry) stored() memlimit.State {
-	return memlimit.State{Num: e.own, Prev: e.acked, Cur: e.others}
-}
-
-func (e *entry) setStored(st memlimit.State) { e.own, e.acked, e.others = st.Num, st.Prev, st.Cur }
-
-// inProgress returns what requests in progress here have.
-func (e *entry) inProgress() int64 {
-	if !e.tracked {
-		return 0
-	}
-	return e.own
 }
 
 // A queue says whether an entry waits to be reported.
@@ -114,7 +100,7 @@ func (b *book) at(r ref) *entry { return &b[r.shard()].entries[int32(r)] }
 
 // pinned reports whether an entry is needed.
 func (e *entry) pinned() bool {
-	return e.queued != unqueued || e.batch != 0 || e.provisional != 0 || e.inProgress() != 0 || e.reading
+	return e.queued != unqueued || e.batch != 0 || e.provisional != 0 || e.own != 0 || e.reading
 }
 
 // reports reports whether there is something to tell the store.
@@ -159,7 +145,7 @@ func (sh *bookShard) evict(i *int32, now int64, drop func(*entry), force bool) b
 	for range 2 * len(sh.entries) {
 		sh.hand = (sh.hand + 1) % len(sh.entries)
 		e := &sh.entries[sh.hand]
-		if e.pinned() && (!force || e.batch != 0 || e.provisional != 0 || e.inProgress() != 0 || e.reading) {
+		if e.pinned() && (!force || e.batch != 0 || e.provisional != 0 || e.own != 0 || e.reading) {
 			continue
 		}
 		if e.used {

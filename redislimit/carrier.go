@@ -392,10 +392,13 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 	}
 	s := k.core.spec(e.key.id).pacedBy(e.every)
 	b.states = append(b.states, sent{ref: r, key: e.key, tag: e.tag, unacked: e.unacked, known: e.known,
-		stored: e.stored(), offset: e.offset, ends: e.ends, stated: stated{
+		stored: e.stored, offset: e.offset, ends: e.ends, stated: stated{
 			spec: s, base: e.base, at: e.at, delta: e.pend, noted: e.noted, floor: e.floor,
 		}})
 	st := &b.states[len(b.states)-1]
+	if e.lost {
+		st.base, e.lost = [tokenBytes]byte{}, false
+	}
 	if s.tracked {
 		st.own = max(0, e.own-e.provisional)
 	}
@@ -410,6 +413,7 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 			st.view = s.with(st.view, &less)
 		}
 	}
+	e.stored = s.with(e.stored, &e.pend)
 	e.pend, e.noted, e.floor = delta{}, false, false
 	e.batch = int32(len(b.states))
 	return true
@@ -558,11 +562,9 @@ func (k *carrier) merge(st *sent, mono int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := c.book.at(st.ref)
-	if !s.tracked {
-		e.setStored(r.stored)
-		if e.offset, e.ends = r.offset, r.ends; e.known && r.differs { // others write it, too
-			e.offset = 0
-		}
+	e.stored = r.stored
+	if e.offset, e.ends = r.offset, r.ends; e.known && r.differs && st.base != [tokenBytes]byte{} {
+		e.offset = 0 // others write it, too
 	}
 	e.batch, e.known, e.seen, e.reading = 0, true, mono, false
 	e.unacked = max(0, e.unacked-st.unacked)
@@ -580,7 +582,7 @@ func (k *carrier) merge(st *sent, mono int64) {
 		}
 	}
 	if r.differs {
-		e.views++
+		e.views, e.lost = e.views+1, false
 	}
 	if r.differs && s.kind != concurrent {
 		at := time.Unix(0, e.at)
@@ -641,7 +643,7 @@ func (k *carrier) lost(scripts []script, err error) {
 			sh := &c.book[st.ref.shard()]
 			sh.mu.Lock()
 			e := c.book.at(st.ref)
-			e.batch, e.reading = 0, false
+			e.batch, e.reading, e.stored = 0, false, st.stored
 			if executed {
 				e.floor = true
 				e.unacked = max(0, e.unacked-st.unacked)

@@ -49,3 +49,11 @@ func Beat(l *Limiter) {
 
 // Kill ends a member without a word.
 func Kill(l *Limiter) { l.core.stop() }
+
+// LoseView has the view lose its state of a limit for a key, as when the table is full.
+func LoseView(l *Limiter, limit int, key []byte, now time.Time) {
+	name := l.core.secret.Load().name(key)
+	local := name.bytes()
+	l.reloaded = true
+	l.local.SetState(limit, local[:], 0, now, memlimit.State{})
+}

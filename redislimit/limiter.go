@@ -23,6 +23,8 @@ type Limiter struct {
 	ids    []uint16
 	policy string
 
+	reloaded bool // limits may count from zero in the view that did not before
+
 	away atomic.Pointer[awayTable]
 }
 
@@ -118,7 +120,9 @@ func (l *Limiter) With(limits []fairshare.Limit, policy string) (*Limiter, error
 	if err != nil {
 		return nil, err
 	}
-	return l.core.with(local, limits, policy), nil
+	next := l.core.with(local, limits, policy)
+	next.reloaded = true
+	return next, nil
 }
 
 func (c *core) with(local *memlimit.Limiter, limits []fairshare.Limit, policy string) *Limiter {

@@ -626,7 +626,7 @@ func (m *master) refill() {
 			tallies := make([]fairshare.Tally, 1)
 			_ = s.local.Peek(context.Background(), time.Unix(0, e.at),
 				[]fairshare.Take{{Limit: s.index, Key: key[:], Every: e.every}}, tallies)
-			if tallies[0].Used == 0 && e.inProgress() == 0 {
+			if tallies[0].Used == 0 && e.own == 0 {
 				continue
 			}
 			e.floor = true

@@ -393,6 +393,44 @@ func (s *spec) with(st memlimit.State, d *delta) memlimit.State {
 	return st
 }
 
+// lacks reports whether a view in which so much is used at a time has lost counts of an entry.
+func (s *spec) lacks(e *entry, used, at int64) bool {
+	st := e.stored
+	if e.pend.any {
+		st = s.with(st, &e.pend)
+	}
+	used -= e.own + e.others
+	switch s.kind {
+	case window:
+		num, ns := s.windowOf(at)
+		switch gone := num - st.Num; {
+		case gone > 1:
+			return false
+		case gone == 1:
+			st.Prev, st.Cur = st.Cur, 0
+		case gone < 0:
+			st.Prev = 0 // nothing of it may count
+		}
+		return used < st.Cur || less(used-st.Cur, s.w, st.Prev, s.w-ns)
+	case gcra: // the store may be ahead: what passed on credit is reported later than it passed
+		ahead := st.Num - at - 2*lazyDelay
+		if s.paced {
+			return ahead > 0 && used <= 0
+		}
+		return ahead > 0 && less(max(0, used), int64(s.wg), ahead, int64(s.den))
+	case quiet:
+		return used < st.Cur && at-st.Num < s.w
+	}
+	return false
+}
+
+// less reports whether a·b < c·d, none of them below zero.
+func less(a, b, c, d int64) bool {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	h, l := bits.Mul64(uint64(c), uint64(d))
+	return hi < h || hi == h && lo < l
+}
+
 // amount returns a cost in the unit of deltas.
 func (s *spec) amount(cost int64, every time.Duration) int64 {
 	if !s.paced {

@@ -166,7 +166,7 @@ func (l *Limiter) decide(r *request, at time.Time, tallies []fairshare.Tally, fi
 	}
 	r.given = r.given[:0]
 	members := c.members.Load()
-	asked, old := false, false
+	asked, old, mayLack := false, false, l.reloaded || l.local.HasLost()
 	for i := range r.takes {
 		if r.refs[i] == none {
 			continue
@@ -199,8 +199,9 @@ func (l *Limiter) decide(r *request, at time.Time, tallies []fairshare.Tally, fi
 			pending = max(0, pending+e.own-e.acked)
 		}
 		up := c.isUp(e.tag)
-		p.credit = !up || (e.known || c.remembers(r.refs[i], s, ns)) && share > 0 && pending+p.cost <= share &&
-			r.used[i]+p.cost <= s.allowed-members*share
+		e.lost = e.lost || mayLack && up && e.known && s.lacks(e, r.used[i], ns)
+		p.credit = !up || !e.lost && (e.known || c.remembers(r.refs[i], s, ns)) && share > 0 &&
+			pending+p.cost <= share && r.used[i]+p.cost <= s.allowed-members*share
 		r.away = r.away || !up
 		if s.tracked {
 			e.own += p.cost

@@ -375,7 +375,7 @@ for k = 1, #KEYS do
   end
   for j = i + 1, i + count do
     local e = E[j]
-    local has, r, swaps = 0, '', not e.holders and e.d.kind < 2
+    local has, r, swaps = 0, '', e.d.kind < 3
     if not e.same or swaps then r = pack('<ddd', e.s1, e.s2, e.s3) end
     if not e.same then has = 1 end
     if e.holders then has, r = has + 2, r .. pack('<d', e.others) end
