@@ -149,7 +149,7 @@ func (a *fastAnswer) WriteAnswer(status int, fields, body []byte) bool {
 }
 
 // Reuse says that nothing but texts of the request is kept after its handler has returned: neither the request, its
-// Header and URL, nor its context and a. So their memory may be used for another request.
+// Header and URL, nor its context, a and the Header of a. So their memory may be used for another request.
 func (a *fastAnswer) Reuse() { a.mayReuse = true }
 
 // writeFields writes the fields that the handler gives. They cannot change afterwards.

@@ -64,6 +64,7 @@ type fastConn struct {
 	now        time.Time // when the last request was answered, if that was just now; zero: not known
 
 	answerFields int // of the last answer: often as many again
+	memory       any // see fastContext.Memory
 
 	// The watch for a client that leaves during a request. It begins late: most requests are short.
 	mu       sync.Mutex

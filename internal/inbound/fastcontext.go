@@ -11,12 +11,20 @@ type fastContext struct {
 	conn *fastConn
 
 	// What follows is guarded by conn.mu.
-	used     bool          // something may still refer to the context
-	done     chan struct{} // nil: nothing has asked for it
-	ended    bool
-	hasFirst bool      // AfterFunc was called
-	first    func()    // the first function of AfterFunc; nil: it was stopped or has begun
-	afters   []*func() // the later ones
+	used   bool          // something may still refer to the context
+	done   chan struct{} // nil: nothing has asked for it
+	ended  bool
+	onEnd  func()    // of OnEnd; nil: OffEnd was called, or it has begun
+	afters []*func() // of AfterFunc
+}
+
+// Memory returns a place for what the handler remembers from one request of the connection to the next. Only the
+// handler's own goroutine may use it. It is nil if so many connections are open that each must need little memory.
+func (x *fastContext) Memory() *any {
+	if x.conn.lane.open.Load() > mostTexts {
+		return nil
+	}
+	return &x.conn.memory
 }
 
 func (x *fastContext) Deadline() (time.Time, bool) { return time.Time{}, false }
@@ -57,6 +65,31 @@ func (x *fastContext) Value(key any) any {
 	return nil
 }
 
+// OnEnd does what AfterFunc does, at less cost, for the handler itself: OffEnd is called before that returns, and
+// nothing else refers to the context. It returns false if there is another function already.
+func (x *fastContext) OnEnd(f func()) bool {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	switch {
+	case x.onEnd != nil:
+		return false
+	case x.ended:
+		go f()
+	default:
+		x.onEnd = f
+	}
+	return true
+}
+
+// OffEnd returns false if the function of OnEnd has begun. Otherwise it will not be called.
+func (x *fastContext) OffEnd() bool {
+	x.conn.mu.Lock()
+	defer x.conn.mu.Unlock()
+	stopped := x.onEnd != nil
+	x.onEnd = nil
+	return stopped
+}
+
 // AfterFunc is what context.AfterFunc calls. It is much cheaper than Done.
 func (x *fastContext) AfterFunc(f func()) (stop func() bool) {
 	x.conn.mu.Lock()
@@ -65,10 +98,6 @@ func (x *fastContext) AfterFunc(f func()) (stop func() bool) {
 	if x.ended {
 		go f()
 		return func() bool { return false }
-	}
-	if !x.hasFirst { // most requests have one, which needs less memory
-		x.hasFirst, x.first = true, f
-		return x.stopFirst
 	}
 	after := new(func())
 	*after = f
@@ -86,15 +115,6 @@ func (x *fastContext) AfterFunc(f func()) (stop func() bool) {
 	}
 }
 
-// stopFirst is what the first call of AfterFunc returns.
-func (x *fastContext) stopFirst() bool {
-	x.conn.mu.Lock()
-	defer x.conn.mu.Unlock()
-	stopped := x.first != nil
-	x.first = nil
-	return stopped
-}
-
 // cancel ends the context. conn.mu is held.
 func (x *fastContext) cancel() {
 	if x.ended {
@@ -104,9 +124,9 @@ func (x *fastContext) cancel() {
 	if x.done != nil {
 		close(x.done)
 	}
-	if x.first != nil {
-		go x.first()
-		x.first = nil
+	if x.onEnd != nil {
+		go x.onEnd()
+		x.onEnd = nil
 	}
 	for _, f := range x.afters {
 		go (*f)()

@@ -51,7 +51,7 @@ const (
 // reading them again costs less.
 func (c *fastConn) forgetText(h *fastHead) {
 	if c.lane.open.Load() > mostTexts {
-		h.text = ""
+		h.text, c.memory = "", nil
 	}
 }
 
@@ -300,7 +300,7 @@ func (c *fastConn) request(h *fastHead) *exchange {
 	if pragma := header["Pragma"]; len(pragma) > 0 && pragma[0] == "no-cache" && header["Cache-Control"] == nil {
 		header["Cache-Control"] = []string{"no-cache"} // as net/http does
 	}
-	x.fastAnswer = fastAnswer{fastContext: fastContext{conn: c}, length: -1, closes: h.close,
+	x.fastAnswer = fastAnswer{fastContext: fastContext{conn: c}, header: x.header, length: -1, closes: h.close,
 		isHead: method == http.MethodHead}
 	if x.r == nil {
 		x.r = new(http.Request).WithContext(&x.fastAnswer)
@@ -343,7 +343,9 @@ func (x *exchange) reuse() {
 	}
 	*x.r = *x.empty
 	clear(x.fields)
-	x.fastAnswer, x.url, x.body, x.values = fastAnswer{}, url.URL{}, shortBody{}, [12]string{}
+	clear(x.header)
+	x.fastAnswer = fastAnswer{header: x.header}
+	x.url, x.body, x.values = url.URL{}, shortBody{}, [12]string{}
 	exchanges.Put(x)
 }
 

@@ -25,6 +25,7 @@ type Request struct {
 	// are not sent, and only the first User-Agent is.
 	Header http.Header
 	Fields []Field // further ones
+	Lines  []byte  // what AppendLines has made of them; then only these are sent. nil: Do calls it
 	Body   []byte  // the complete body; it should fit into the buffers of the kernel
 	// Answer gets the header of the answer, if it is a plain one without an error and no switch of
 	// protocols; nil, and for other answers: another map does.
@@ -40,7 +41,8 @@ type Field struct {
 // A Call is one request and its answer. Except for Stop, one goroutine uses it at a time.
 type Call struct {
 	pool *Pool
-	out  []byte // the head of the request
+	stop func(error) // is Stop
+	out  []byte      // the head of the request
 
 	mu      sync.Mutex // of what follows
 	conn    *conn      // nil: it is idle or closed
@@ -56,6 +58,9 @@ type Call struct {
 
 // ErrUnfit is the error of a request that Do does not send.
 var ErrUnfit = errors.New("the request is not a plain one")
+
+// StopFunc returns Stop as a function, without memory for it.
+func (c *Call) StopFunc() func(error) { return c.stop }
 
 // Stop ends the call with an error. Any goroutine may call it until Release.
 func (c *Call) Stop(err error) {
@@ -229,7 +234,27 @@ func (c *Call) write(r *Request) bool {
 	b := append(c.out[:0], r.Method...)
 	b = append(append(append(b, ' '), r.Target...), " HTTP/1.1\r\nHost: "...)
 	b = append(append(b, host...), "\r\n"...)
-	for name, values := range r.Header {
+	if r.Lines != nil {
+		b = append(b, r.Lines...)
+	} else if b = AppendLines(b, r.Header, r.Fields); b == nil {
+		return false
+	}
+	if len(r.Body) > 0 {
+		b = append(b, "Content-Length: "...)
+		b = strconv.AppendInt(b, int64(len(r.Body)), 10)
+		b = append(b, "\r\n"...)
+	} else if r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch {
+		b = append(b, "Content-Length: 0\r\n"...)
+	}
+	b = append(b, "\r\n"...)
+	c.out = append(b, r.Body...)
+	return true
+}
+
+// AppendLines appends the lines of Request.Header and Request.Fields. It returns nil if a part of them could be read
+// as something else.
+func AppendLines(b []byte, header http.Header, fields []Field) []byte {
+	for name, values := range header {
 		switch name {
 		case "Host", "Content-Length", "Transfer-Encoding", "Trailer":
 			continue
@@ -240,33 +265,23 @@ func (c *Call) write(r *Request) bool {
 			values = values[:min(len(values), 1)]
 		}
 		if len(values) > 0 && !httpfield.IsToken(name) {
-			return false
+			return nil
 		}
 		for _, v := range values {
 			if !isLine(v) {
-				return false
+				return nil
 			}
 			b = httpfield.AppendValid(b, name, v)
 		}
 	}
-	for i := range r.Fields {
-		f := &r.Fields[i]
+	for i := range fields {
+		f := &fields[i]
 		if !isLine(f.Value) || !httpfield.IsToken(f.Name) {
-			return false
+			return nil
 		}
 		b = httpfield.AppendValid(b, f.Name, f.Value)
 	}
-	switch {
-	case len(r.Body) > 0:
-		b = append(b, "Content-Length: "...)
-		b = strconv.AppendInt(b, int64(len(r.Body)), 10)
-		b = append(b, "\r\n"...)
-	case r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch:
-		b = append(b, "Content-Length: 0\r\n"...)
-	}
-	b = append(b, "\r\n"...)
-	c.out = append(b, r.Body...)
-	return true
+	return b
 }
 
 // isLine reports whether a value does not end its line.

@@ -56,7 +56,11 @@ func NewPool(o Options) *Pool {
 		o.MaxIdle = defaultIdle
 	}
 	p := &Pool{options: o}
-	p.calls.New = func() any { return &Call{pool: p, header: make(http.Header)} }
+	p.calls.New = func() any {
+		c := &Call{pool: p, header: make(http.Header)}
+		c.stop = c.Stop
+		return c
+	}
 	return p
 }
 

@@ -86,6 +86,12 @@ func (p *patience) clientLeft() {
 	p.entry = p.abandoned.add(p)
 }
 
+func (p *patience) hasClientLeft() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gone
+}
+
 // setLive marks the answer as one without an end, such as an event stream.
 func (p *patience) setLive() {
 	p.mu.Lock()

@@ -16,32 +16,38 @@ import (
 	"fairshare/internal/outbound"
 )
 
-const (
-	// headDelay is how long the head of an answer without a length waits for the
-	// beginning of its body, so that both are sent together.
-	headDelay = 2 * time.Millisecond
+// maxHints is how many interim answers (such as 103) one request may get.
+const maxHints = 16
 
-	// maxHints is how many interim answers (such as 103) one request may get.
-	maxHints = 16
-)
-
-// An exchange is one request to the upstream and its answer. It is used once.
-type exchange struct {
+// A request is a client's request that may be forwarded.
+type request struct {
 	*setup
+	pool       *pool
+	w          http.ResponseWriter
+	r          *http.Request
+	target     string  // for the upstream
+	repeat     *repeat // of the client's connection; nil: none
+	isRepeated bool    // it is probably as the last one, but repeat does not know that
+}
+
+// An exchange is one request to the upstream and its answer.
+type exchange struct {
+	request
 	proxy  *Proxy
-	pool   *pool
-	up     *upstream // the last one that was tried
-	w      http.ResponseWriter
-	r      *http.Request           // the client's
+	up     *upstream               // the last one that was tried
 	ctx    context.Context         // of the transport; nil: it is not used
 	cancel context.CancelCauseFunc // of ctx
 	trace  httptrace.ClientTrace
 	call   *outbound.Call   // nil: the transport is used
 	filled bool             // the header of the answer is that of w already
 	body   *body            // nil: none
+	lines  []byte           // of the request, if repeat knows them
 	own    []outbound.Field // of the request, besides the client's header; nil: the header has them
 
 	patience patience
+	watched  watchable   // the client's context; nil: it is not watched so
+	unwatch  func() bool // ends the watch of another context
+	shared   bool        // something may still refer to the exchange when forward returns
 
 	mu     sync.Mutex // of what follows, and of w until the answer is there
 	hints  int
@@ -49,14 +55,47 @@ type exchange struct {
 	headed bool // its head is written
 
 	over bool // finish was called; by one goroutine after the other
+
+	// These stay when the exchange is used again.
+	clientLeft func() // of patience
+	onHint     func(code int, header textproto.MIMEHeader) error
+	space      [usualFields]outbound.Field // for own
+}
+
+// newExchange returns an empty exchange, which another request may have used.
+func (p *Proxy) newExchange() *exchange {
+	if q, ok := p.exchanges.Get().(*exchange); ok {
+		return q
+	}
+	q := new(exchange)
+	q.clientLeft, q.onHint = q.patience.clientLeft, q.hint
+	return q
+}
+
+// reuse lets another request use q, unless something may still refer to it.
+func (q *exchange) reuse() {
+	if q.shared || q.body != nil || q.ctx != nil || q.patience.hasClientLeft() {
+		return
+	}
+	p := q.proxy
+	*q = exchange{clientLeft: q.clientLeft, onHint: q.onHint}
+	p.exchanges.Put(q)
 }
 
 // forward sends the request to the upstream and its answer to the client. It returns
 // when the upstream is done, even if the client has left. It panics with
 // http.ErrAbortHandler if the client must see that the answer is incomplete.
-func (p *Proxy) forward(s *setup, pool *pool, w http.ResponseWriter, r *http.Request) {
-	q := &exchange{setup: s, proxy: p, pool: pool, w: w, r: r}
-	upgrade := pool.websocket(r)
+func (p *Proxy) forward(r *request) {
+	q := p.newExchange()
+	q.request, q.proxy = *r, p
+	q.run()
+	q.reuse() // not after a panic
+}
+
+// run is forward.
+func (q *exchange) run() {
+	s, p, pool, w, r := q.setup, q.proxy, q.pool, q.w, q.r
+	upgrade := !q.repeat.isKnown() && pool.websocket(r)
 	if !pool.isUp() {
 		q.allDown()
 		return
@@ -82,8 +121,8 @@ func (p *Proxy) forward(s *setup, pool *pool, w http.ResponseWriter, r *http.Req
 	q.patience.abandoned, q.patience.time = &p.abandoned, s.patience
 	defer q.endCall()
 	defer q.patience.end()
-	stop := afterEnd(r.Context(), q.patience.clientLeft)
-	defer stop()
+	q.watchClient()
+	defer q.unwatchClient()
 	resp, err := q.send(upgrade)
 	if q.up == nil { // the last one went down while the request waited
 		q.finish(nil)
@@ -122,19 +161,40 @@ func (p *Proxy) forward(s *setup, pool *pool, w http.ResponseWriter, r *http.Req
 		}
 		q.refuseBody(q.body.failed())
 	case resp.StatusCode == http.StatusSwitchingProtocols:
-		q.switched(resp, upgrade, stop)
+		q.switched(resp, upgrade)
 	default:
 		q.answer(resp)
 	}
 }
 
-// afterEnd is context.AfterFunc. Some contexts can do the same at less cost: they have
-// the method that context.AfterFunc looks for.
-func afterEnd(ctx context.Context, f func()) (stop func() bool) {
-	if c, ok := ctx.(interface{ AfterFunc(func()) func() bool }); ok {
-		return c.AfterFunc(f)
+// A watchable is a context that reports its end at less cost than context.AfterFunc.
+type watchable interface {
+	// OnEnd has f called at the end. It returns false if it cannot.
+	OnEnd(f func()) bool
+	// OffEnd returns whether f will not be called.
+	OffEnd() bool
+}
+
+// watchClient has patience learn when the client leaves.
+func (q *exchange) watchClient() {
+	ctx := q.r.Context()
+	if c, ok := ctx.(watchable); ok && c.OnEnd(q.clientLeft) {
+		q.watched = c
+		return
 	}
-	return context.AfterFunc(ctx, f)
+	q.unwatch = context.AfterFunc(ctx, q.clientLeft)
+}
+
+// unwatchClient ends the watch.
+func (q *exchange) unwatchClient() {
+	stopped := true
+	if q.watched != nil {
+		stopped = q.watched.OffEnd()
+	} else if q.unwatch != nil {
+		stopped = q.unwatch()
+	}
+	q.watched, q.unwatch = nil, nil
+	q.shared = q.shared || !stopped
 }
 
 // send sends the request to the least busy upstream. If it accepts no connection, so that
@@ -143,7 +203,7 @@ func (q *exchange) send(upgrade bool) (*http.Response, error) {
 	if q.up = q.pool.pick(nil, time.Now()); q.up == nil {
 		return nil, errAllDown
 	}
-	q.own = q.rewriteHeader(q.w, q.r, upgrade)
+	q.rewrite(upgrade)
 	var tried []*upstream
 	for {
 		resp, err := q.roundTrip(upgrade)
@@ -175,18 +235,18 @@ func (q *exchange) roundTrip(upgrade bool) (*http.Response, error) {
 			return resp, err
 		}
 	}
-	return q.up.transport.RoundTrip(q.request())
+	return q.up.transport.RoundTrip(q.transportRequest())
 }
 
 // callDirectly sends the request, whose body is complete, and reads the head of the answer.
 func (q *exchange) callDirectly() (*http.Response, error) {
 	q.endCall()
 	q.call = q.up.direct.Call()
-	q.patience.onCancel(q.call.Stop)
-	r := outbound.Request{Method: q.r.Method, Target: target(q.r), Host: q.r.Host, Header: q.r.Header,
-		Fields: q.own}
+	q.patience.onCancel(q.call.StopFunc())
+	r := outbound.Request{Method: q.r.Method, Target: q.target, Host: q.r.Host, Header: q.r.Header,
+		Fields: q.own, Lines: q.lines}
 	if q.r.ProtoAtLeast(1, 1) {
-		r.Hint = q.hint
+		r.Hint = q.onHint
 	}
 	if q.body != nil {
 		r.Body = q.body.complete()
@@ -208,11 +268,15 @@ func (q *exchange) endCall() {
 	}
 }
 
-// request returns the request for the transport. It shares the client's header, which was
+// transportRequest returns the request for the transport. It shares the client's header, which was
 // changed.
-func (q *exchange) request() *http.Request {
+func (q *exchange) transportRequest() *http.Request {
 	q.endCall()
 	r := q.r
+	if q.lines != nil && q.own == nil {
+		q.own = q.rewriteHeader(nil, q.w, r, false)
+	}
+	q.lines = nil
 	if q.own != nil {
 		setFields(r.Header, q.own)
 		q.own = nil
@@ -221,7 +285,7 @@ func (q *exchange) request() *http.Request {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		q.cancel = cancel
 		if r.ProtoAtLeast(1, 1) {
-			q.trace.Got1xxResponse = q.hint
+			q.trace.Got1xxResponse = q.onHint
 		}
 		if q.body != nil && !q.body.whole && q.pool.scheme != "h2c" {
 			q.trace.GotConn = q.body.setConn
@@ -231,10 +295,10 @@ func (q *exchange) request() *http.Request {
 	q.patience.onCancel(q.cancel) // also after a direct call to another upstream
 	out := r.WithContext(q.ctx)
 	u := &url.URL{Scheme: q.up.scheme, Host: q.up.url.Host}
-	if t := target(r); strings.HasPrefix(t, "//") {
+	if strings.HasPrefix(q.target, "//") {
 		u.Path, u.RawPath, u.RawQuery, u.ForceQuery = r.URL.Path, r.URL.RawPath, r.URL.RawQuery, r.URL.ForceQuery
 	} else {
-		u.Opaque = t
+		u.Opaque = q.target
 	}
 	out.URL, out.RequestURI, out.Close, out.Body, out.Trailer = u, "", false, nil, nil
 	if q.body != nil {
@@ -261,232 +325,5 @@ func (q *exchange) hint(code int, header textproto.MIMEHeader) error {
 	q.w.WriteHeader(code)
 	clear(h)
 	add(h, own)
-	return nil
-}
-
-// answer forwards the upstream's answer.
-func (q *exchange) answer(resp *http.Response) {
-	defer resp.Body.Close()
-	h := q.w.Header()
-	if q.filled {
-		dropConnectionFields(h)
-	} else {
-		copyAnswerHeader(h, resp.Header)
-	}
-	if _, ok := h["Content-Type"]; !ok {
-		h["Content-Type"] = nil // else net/http guesses one
-	}
-	announced := q.announce(resp)
-	if resp.Body == http.NoBody {
-		q.finish(resp)
-		q.head(resp)
-		q.trailer(resp, announced)
-		return
-	}
-	if err := q.copy(resp); err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	q.trailer(resp, announced)
-}
-
-// announce announces the trailers that the client may get, and returns how many.
-func (q *exchange) announce(resp *http.Response) int {
-	if len(resp.Trailer) == 0 {
-		return 0
-	}
-	names := make([]string, 0, len(resp.Trailer))
-	for name := range resp.Trailer {
-		if name != q.CostHeader && !(name == timingHeader && q.stripsTiming()) {
-			names = append(names, name)
-		}
-	}
-	if len(names) > 0 {
-		h := q.w.Header()
-		h["Trailer"] = append(h["Trailer"], strings.Join(names, ", "))
-	}
-	return len(names)
-}
-
-// closeEarly closes an HTTP/1 connection after the answer if the client is still
-// sending: the rest of the body must not be parsed as another request.
-func (q *exchange) closeEarly() {
-	if q.body != nil && q.body.http1 && !q.body.sent() {
-		q.w.Header()["Connection"] = connectionClose
-	}
-}
-
-// head writes the head of the answer once.
-func (q *exchange) head(resp *http.Response) {
-	if q.headed {
-		return
-	}
-	q.headed = true
-	q.closeEarly()
-	q.w.WriteHeader(resp.StatusCode)
-}
-
-// trailer forwards the trailers of the upstream.
-func (q *exchange) trailer(resp *http.Response, announced int) {
-	if len(resp.Trailer) == 0 {
-		return
-	}
-	// net/http then does not count the length of a short body itself.
-	http.NewResponseController(q.w).Flush()
-	h := q.w.Header()
-	for name, values := range resp.Trailer {
-		if isHopByHop(name) || name == "Content-Length" {
-			continue // not allowed in a trailer (RFC 9110 §6.5.1)
-		}
-		if len(resp.Trailer) != announced {
-			name = http.TrailerPrefix + name
-		}
-		h[name] = values
-	}
-}
-
-// copy forwards the body. The error is of either side; it is logged.
-func (q *exchange) copy(resp *http.Response) error {
-	to := sink{w: q.w, flush: resp.ContentLength < 0}
-	if eventStream(resp.Header) {
-		return q.stream(resp, &to)
-	}
-	c := q.proxy.chunks.get()
-	n, err := q.first(resp, c)
-	if err == nil && int64(n) != resp.ContentLength {
-		q.head(resp)
-		c.to = n
-		return q.copyAhead(resp, c, &to)
-	}
-	defer q.proxy.chunks.put(c)
-	if err == io.EOF {
-		err = nil
-	}
-	q.finish(resp)
-	q.head(resp)
-	if err != nil {
-		q.brokeOff(err)
-	}
-	to.flush = to.flush && err != nil
-	if n > 0 {
-		if werr := to.write(c.space[:n]); err == nil {
-			err = werr
-		}
-	}
-	return err
-}
-
-// first reads the beginning of a body, or a short body completely.
-func (q *exchange) first(resp *http.Response, c *chunk) (int, error) {
-	if n := resp.ContentLength; n > 0 && n <= chunkSize {
-		n, err := io.ReadFull(resp.Body, c.space[:n])
-		if err == nil && resp.ProtoMajor == 2 && (len(resp.Trailer) > 0 || q.readsCosts()) {
-			resp.Body.Read(nil) // the trailer comes after the counted bytes
-		}
-		return n, err
-	} else if n > 0 {
-		return resp.Body.Read(c.space)
-	}
-	// A client of a slow stream must not wait for the head.
-	early := time.AfterFunc(headDelay, func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if !q.headed {
-			q.head(resp)
-			http.NewResponseController(q.w).Flush()
-		}
-	})
-	n, err := resp.Body.Read(c.space)
-	if err != nil {
-		q.finish(resp)
-	}
-	early.Stop()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.head(resp)
-	return n, err
-}
-
-// copyAhead forwards a longer body, and reads ahead while the client takes it.
-func (q *exchange) copyAhead(resp *http.Response, first *chunk, to *sink) error {
-	a := q.proxy.newReadAhead(resp.Body, first, func() { q.finish(resp) })
-	go a.run()
-	defer a.end()
-	for {
-		p, err := a.take()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			q.brokeOff(err)
-			return err
-		}
-		if err := to.write(p); err != nil {
-			q.patience.clientLeft()
-			a.abandon()
-			return err
-		}
-		a.release(len(p))
-	}
-}
-
-// stream forwards events as they come, until the client leaves.
-func (q *exchange) stream(resp *http.Response, to *sink) error {
-	space := q.proxy.spaces.get(0)
-	defer q.proxy.spaces.put(0, space)
-	q.patience.setLive()
-	q.proxy.live.add(&q.patience, func() { q.patience.cancel(errStopped) })
-	defer q.proxy.live.remove(&q.patience)
-	q.head(resp)
-	to.flush = true
-	http.NewResponseController(q.w).Flush()
-	for {
-		n, err := resp.Body.Read(*space)
-		if err != nil {
-			q.finish(resp)
-		}
-		if n > 0 {
-			if err := to.write((*space)[:n]); err != nil {
-				return err
-			}
-		}
-		switch {
-		case err == io.EOF || err != nil && q.patience.cancelled() == errStopped:
-			return nil
-		case err != nil:
-			q.brokeOff(err)
-			return err
-		}
-	}
-}
-
-func (q *exchange) brokeOff(err error) {
-	if q.patience.cancelled() == nil && !errors.Is(err, errAbandoned) {
-		q.Log.Printf("%supstream %s ended in the middle of an answer: %v", q.pool.of(), q.up.url.Host, err)
-	}
-}
-
-func eventStream(h http.Header) bool {
-	const kind = "text/event-stream"
-	v := h["Content-Type"]
-	return len(v) > 0 && len(v[0]) >= len(kind) && strings.EqualFold(v[0][:len(kind)], kind) &&
-		(len(v[0]) == len(kind) || strings.IndexByte("; \t,", v[0][len(kind)]) >= 0)
-}
-
-// A sink writes a body to the client. The listener bounds how slowly the client may
-// read.
-type sink struct {
-	w     http.ResponseWriter
-	flush bool // send each write at once
-}
-
-func (s *sink) write(p []byte) error {
-	if n, err := s.w.Write(p); err != nil {
-		return err
-	} else if n < len(p) {
-		return io.ErrShortWrite
-	}
-	if s.flush {
-		return http.NewResponseController(s.w).Flush()
-	}
 	return nil
 }

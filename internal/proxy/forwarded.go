@@ -159,7 +159,7 @@ func peer(remote string) string {
 	if err != nil {
 		return ""
 	}
-	return a.Addr().Unmap().WithZone("").String()
+	return text(a.Addr().Unmap().WithZone(""), remote[:strings.LastIndexByte(remote, ':')])
 }
 
 // text returns an address as text. It returns other if that is the same text.

@@ -14,26 +14,29 @@ const (
 	DefaultHeaderBytes = 32 << 10
 )
 
-// bounded reports whether a request's header is small enough. It counts the fields
-// of the client, and bytes with their separators.
-func (s *setup) bounded(r *http.Request) bool {
-	fields, bytes := 1, len("Host: \r\n")+len(r.Host)
+// A headerSize is the size of a request's header: the fields of the client with Host, and their bytes with
+// separators.
+type headerSize struct{ fields, bytes int }
+
+func sizeOf(r *http.Request) headerSize {
+	size := headerSize{1, len("Host: \r\n") + len(r.Host)}
 	for name, values := range r.Header {
-		fields += len(values)
+		size.fields += len(values)
 		for _, v := range values {
-			bytes += len(name) + len(": \r\n") + len(v)
+			size.bytes += len(name) + len(": \r\n") + len(v)
 		}
 	}
-	return fields <= s.Fields && bytes <= s.HeaderBytes
+	return size
 }
 
 // rewriteHeader removes from the client's header what the upstream must not get. It
 // returns the fields that this proxy sends; the header no longer has fields of these
-// names. upgrade says whether the request is for a websocket.
+// names; they are appended to own. upgrade says whether the request is for a websocket.
 //
 // The kind of a header decides what happens to it. A client cannot remove headers
 // that are judged or set here by listing them in Connection.
-func (s *setup) rewriteHeader(w http.ResponseWriter, r *http.Request, upgrade bool) []outbound.Field {
+func (s *setup) rewriteHeader(own []outbound.Field, w http.ResponseWriter, r *http.Request,
+	upgrade bool) []outbound.Field {
 	h := r.Header
 	trailers, up := listed(h["Te"], "trailers"), h["Upgrade"]
 	for _, list := range h["Connection"] {
@@ -44,7 +47,7 @@ func (s *setup) rewriteHeader(w http.ResponseWriter, r *http.Request, upgrade bo
 		}
 	}
 	c := s.clientOf(w, r)
-	own := s.appendIdentity(s.appendForwarded(make([]outbound.Field, 0, usualFields), r, &c), &c)
+	own = s.appendIdentity(s.appendForwarded(own, r, &c), &c)
 	for name, values := range h {
 		switch pass := s.pass(name, values, &c); {
 		case pass == nil || hasField(own, name):

@@ -125,6 +125,7 @@ type Proxy struct {
 	setup     atomic.Pointer[setup]
 	replacing sync.Mutex
 
+	exchanges sync.Pool // of *exchange
 	spaces    spaces
 	bodies    budget
 	chunks    chunks
@@ -284,6 +285,16 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.inside.Add(1)
 	defer p.leave()
 	s := p.setup.Load()
+	last, target := repeatOf(r), target(r)
+	if target != "" && last.compare(s, w, r) {
+		p.forward(&request{setup: s, pool: last.pool, w: w, r: r, target: target, repeat: last})
+		return
+	}
+	size := sizeOf(r)
+	isRepeated := last != nil && last.size == size
+	if last != nil {
+		last.size = size
+	}
 	status, pool := s.hosts.status(r.Host), s.poolOf(r.Host)
 	if status == http.StatusOK && pool == nil {
 		status = http.StatusMisdirectedRequest
@@ -292,16 +303,16 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
 		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
 		answer(w, r, http.StatusMethodNotAllowed, "This site does not support the method of the request.")
-	case !s.bounded(r):
+	case size.fields > s.Fields || size.bytes > s.HeaderBytes:
 		w.Header().Set("Connection", "close")
 		answer(w, r, http.StatusRequestHeaderFieldsTooLarge,
 			"The request's header is too large. If this is a browser, delete the cookies of this site.")
-	case target(r) == "" || status == http.StatusBadRequest || twoHosts(r) || !validMethod(r.Method):
+	case target == "" || status == http.StatusBadRequest || twoHosts(r) || !validMethod(r.Method):
 		answer(w, r, http.StatusBadRequest, "The address of this page cannot be read.")
 	case status == http.StatusMisdirectedRequest:
 		answer(w, r, http.StatusMisdirectedRequest, "There is no such site here.")
 	default:
-		p.forward(s, pool, w, r)
+		p.forward(&request{setup: s, pool: pool, w: w, r: r, target: target, repeat: last, isRepeated: isRepeated})
 	}
 }
 

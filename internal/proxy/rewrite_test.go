@@ -42,7 +42,7 @@ func FuzzRewriteHeader(f *testing.F) {
 		s := New(Config{Upstream: &urlOfNobody, Header: "CF-Connecting-IP", KeepUnderscores: keep,
 			Trusts: func(string) bool { return trusted }, Hosts: []string{"site"}}).setup.Load()
 		upgrade := s.pools[0].websocket(r)
-		judged(t, bot, r, func(w http.ResponseWriter) { setFields(r.Header, s.rewriteHeader(w, r, upgrade)) })
+		judged(t, bot, r, func(w http.ResponseWriter) { setFields(r.Header, s.rewriteHeader(nil, w, r, upgrade)) })
 		h := r.Header
 		set := map[string]string{"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Proto": "http",
 			"X-Forwarded-Host": r.Host,

@@ -9,9 +9,10 @@ import (
 )
 
 // switched connects client and upstream after the upstream has accepted a websocket.
-// If one of them ends, both end. stop ends the watch for the client's leaving, which
-// net/http can no longer notice.
-func (q *exchange) switched(resp *http.Response, requested bool, stop func() bool) {
+// If one of them ends, both end. The watch for the client's leaving ends: net/http can no
+// longer notice that.
+func (q *exchange) switched(resp *http.Response, requested bool) {
+	q.shared = true
 	upstream, ok := resp.Body.(io.ReadWriteCloser)
 	if ok {
 		defer upstream.Close()
@@ -21,7 +22,7 @@ func (q *exchange) switched(resp *http.Response, requested bool, stop func() boo
 		q.failed(errors.New("malformed HTTP response: it changes to a protocol that was not requested"))
 		return
 	}
-	stop()
+	q.unwatchClient()
 	copyAnswerHeader(q.w.Header(), resp.Header)
 	conn, rw, err := http.NewResponseController(q.w).Hijack()
 	if err != nil {
