@@ -35,3 +35,18 @@ func TestLimiterErrorsAreReportedOnceAMinute(t *testing.T) {
 		t.Errorf("without an error: %q", line)
 	}
 }
+
+// The line says what failed.
+func TestPanicsAreNotErrorsOfTheCounters(t *testing.T) {
+	var e limiterErrors
+	now := time.Unix(1_800_000_000, 0)
+	e.addPanic(errors.New("panic while requests were recorded: index out of range"))
+	const want = "error: logs and statistics failed once by a fault of this program: some requests are missing there; " +
+		"the last error: panic while requests were recorded: index out of range"
+	if got := e.report(now); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := e.report(now.Add(time.Hour)); got != "" {
+		t.Errorf("then %q", got)
+	}
+}

@@ -145,7 +145,7 @@ func New(ctx context.Context, file *policyfile.File, opts Options) (*Policy, err
 	p.ending, p.end = context.WithCancel(context.Background())
 	p.census = census.New(&file.Policy, p.Now())
 	p.reports = reports.New(reports.Options{Now: opts.Now, Wall: opts.Clock.Wall, Person: p.census.IsPerson,
-		Failed: p.errors.add,
+		Failed: p.errors.addPanic,
 		Client: func(addr netip.Addr) netip.Prefix { return p.Current().File.Policy.Client(addr) }}, recorder{p})
 	p.current.Store(rt)
 	return p, nil

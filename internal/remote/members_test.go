@@ -27,6 +27,8 @@ func TestMembersSaysHowTheStoreAnswers(t *testing.T) {
 		{"answers", console.Group{Name: "shop", Members: members, RoundTrip50: 0.0003, RoundTrip99: 0.0021,
 			Questions: 5, Credit: 95}, []string{"round trip 0.3 ms, 99 of 100 within 2.1 ms",
 			"5 asked the store (5 %), 95 passed without"}},
+		{"updates", console.Group{Name: "shop", Members: members, Replaced: 75, Contended: 25}, []string{
+			"updates   75 % replaced counts in the store; 25 % were decided there, since another member was first"}},
 		{"away", console.Group{Name: "shop", Members: members, Away: true, AwaySince: &since, Reason: "no route",
 			Divided: 2}, []string{"STORE     away since 2026-05-01 12:00:00 UTC: no route; this server admits 1/2 of each limit"}},
 		{"queues", console.Group{Name: "shop", Members: members, Queues: []console.GroupQueue{
