@@ -21,13 +21,14 @@ const comeAgainAfter = 4 // seconds after which a client may open a form again
 // noteAgent notes that an unknown client failed or was refused. A new one replaces a user agent that the fewest
 // clients had, of which at most fleet are counted.
 func (w *Watcher) noteAgent(a *Attempt) {
-	if a.class != unknown || a.agent == 0 {
+	if a.class != unknown || !a.posted {
 		return
 	}
+	hash := w.agentOf(a.userAgent)
 	least := &w.agents[0]
 	for i := range w.agents {
 		g := &w.agents[i]
-		if g.hash == a.agent {
+		if g.hash == hash {
 			least = g
 			break
 		}
@@ -35,8 +36,8 @@ func (w *Watcher) noteAgent(a *Attempt) {
 			least = g
 		}
 	}
-	if least.hash != a.agent {
-		*least = agent{hash: a.agent}
+	if least.hash != hash {
+		*least = agent{hash: hash}
 	}
 	if least.count < fleet && !slices.Contains(least.clients[:least.count], a.client.hash) {
 		least.clients[least.count] = a.client.hash

@@ -179,9 +179,9 @@ func (w *Watcher) putSuccess(k clientKey, seconds int64) *entry {
 	return oldest
 }
 
-// agentOf returns a hash of a request's user agent. The part that counts is short: fleets send one for all.
-func (w *Watcher) agentOf(req *fairshare.Request) uint32 {
-	return uint32(max(w.hashString(req.UserAgent[:min(len(req.UserAgent), maxPath)])>>32, 1))
+// agentOf returns a hash of a user agent. The part that counts is short: fleets send one for all.
+func (w *Watcher) agentOf(userAgent string) uint32 {
+	return uint32(max(w.hashString(userAgent[:min(len(userAgent), maxPath)])>>32, 1))
 }
 
 // identify fills in the client of an attempt.

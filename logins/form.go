@@ -102,6 +102,8 @@ const (
 	learnFailures  = 6
 )
 
+var noClients [classes]float64
+
 // advance lets time pass.
 func (f *form) advance(now int64) {
 	if f.at == 0 {
@@ -116,9 +118,12 @@ func (f *form) advance(now int64) {
 	for c := range f.level {
 		f.level[c] = max(0, f.level[c]-f.rate(class(c))*dt/day)
 	}
-	for c := range f.daily {
-		f.recently[c] *= math.Exp(-dt / recentFor)
-		f.daily[c] *= math.Exp(-dt / day)
+	if f.recently != noClients || f.daily != noClients {
+		recently, daily := math.Exp(-dt/recentFor), math.Exp(-dt/day)
+		for c := range f.daily {
+			f.recently[c] *= recently
+			f.daily[c] *= daily
+		}
 	}
 	for ; now-f.dayAt >= day; f.dayAt += day {
 		for c := range f.usual { // it at most doubles in a week, whatever comes
@@ -340,7 +345,7 @@ func (w *Watcher) count(a *Attempt, n int, seconds int64) bool {
 // succeed records that a client has logged in.
 func (w *Watcher) succeed(a *Attempt, now int64) {
 	f, at := a.form, max(minutes(now), 1)
-	w.forgetAgent(a.agent)
+	w.forgetAgent(w.agentOf(a.userAgent))
 	isNew := true
 	for _, k := range []clientKey{a.client, a.visitor} {
 		if k.hash == 0 {

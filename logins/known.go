@@ -293,6 +293,30 @@ func recognize(req *fairshare.Request, buf []byte) ([]byte, known) {
 	return path, as
 }
 
+// A Target is what the target of a request is known as. The zero Target is not known yet.
+type Target struct {
+	as    known
+	found bool
+}
+
+// TargetOf finds out what the target of a request is known as. The zero Target, which is looked at again on arrival,
+// means that it is not clear how servers read the path.
+func TargetOf(req *fairshare.Request) Target {
+	if req.OddPath {
+		return Target{}
+	}
+	var buf [maxPath]byte
+	return Target{recognizePath(canonical(buf[:0], req.Path), req.Query), true}
+}
+
+// of returns the canonical path of a request with this target, and what it is known as.
+func (t *Target) of(req *fairshare.Request, buf []byte) ([]byte, known) {
+	if !t.found {
+		return recognize(req, buf)
+	}
+	return canonical(buf, req.Path), t.as
+}
+
 func recognizePath(path []byte, query string) known {
 	slash := bytes.LastIndexByte(path, '/')
 	base := path[slash+1:]

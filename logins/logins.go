@@ -64,6 +64,7 @@ type Watcher struct {
 	nextLink    int                 // of links, which is replaced next
 	latest      int64               // Unix seconds
 	agents      [16]agent           // of the attacks that go on
+	spare       *Attempt            // for the next request, see Reuse
 	lookedAt    int64               // when it was last looked whether all attacks have ended
 }
 
@@ -105,10 +106,11 @@ type Attempt struct {
 	cookies   string    // as sent
 	host      string    // without a port, in lower case
 	link      uint32    // keyed hash of a reset link; 0: none
-	agent     uint32    // of the user agent
+	userAgent string    // as sent; known if posted
 	cred      uint16    // keyed hash of the credentials; 0 without any
 	result    Result
 	isBearer  bool
+	posted    bool // by a form, without credentials in the header
 	proves    bool // the answer to its call proves that the password is right
 	variant   bool // as known.variant
 }
@@ -129,6 +131,11 @@ const (
 //
 // A GET request without credentials costs a few nanoseconds, and allocates nothing.
 func (w *Watcher) Arrived(req *fairshare.Request, guard Standing) *Attempt {
+	return w.ArrivedAs(req, guard, &Target{})
+}
+
+// ArrivedAs is Arrived for a request whose target is known already.
+func (w *Watcher) ArrivedAs(req *fairshare.Request, guard Standing, target *Target) *Attempt {
 	req.Attempt, req.Excess, req.Logins = fairshare.NoAttempt, false, w
 	if !req.Addr.IsValid() || req.Proxy {
 		return nil
@@ -139,16 +146,27 @@ func (w *Watcher) Arrived(req *fairshare.Request, guard Standing) *Attempt {
 	}
 	switch req.Method {
 	case "POST":
-		return w.arrivedPost(req, guard)
+		return w.arrivedPost(req, guard, target)
 	case "GET":
 		if w.closed.Load() {
-			return w.arrivedDuringAttack(req, guard)
+			return w.arrivedDuringAttack(req, guard, target)
 		}
-		if bit := filterBit(req.Path); w.wanted[bit>>6].Load()>>(bit&63)&1 != 0 {
-			return w.arrivedPage(req)
+		if w.wants(req.Path) {
+			return w.arrivedPage(req, target)
 		}
 	}
 	return nil
+}
+
+// LooksAt reports whether ArrivedAs would look at the target of a request that arrived now.
+func (w *Watcher) LooksAt(req *fairshare.Request) bool {
+	return req.Method == "POST" || req.Method == "GET" && (w.closed.Load() || w.wants(req.Path))
+}
+
+// wants reports whether a path probably got a POST request.
+func (w *Watcher) wants(path string) bool {
+	bit := filterBit(path)
+	return w.wanted[bit>>6].Load()>>(bit&63)&1 != 0
 }
 
 // isForm reports whether a POST request is for a form that is known or learned.
@@ -285,12 +303,19 @@ func (a *Attempt) Answered(answer *Answer) Result {
 	return a.result
 }
 
+// Reuse says that an attempt is not used any more: a later one may have its memory.
+func (w *Watcher) Reuse(a *Attempt) {
+	w.mu.Lock()
+	w.spare = a
+	w.mu.Unlock()
+}
+
 func minutes(seconds int64) uint32 { return uint32(max(seconds, 0) / 60) }
 
 // arrivedPost looks at a POST request.
-func (w *Watcher) arrivedPost(req *fairshare.Request, guard Standing) *Attempt {
+func (w *Watcher) arrivedPost(req *fairshare.Request, guard Standing, target *Target) *Attempt {
 	var buf [maxPath]byte
-	path, as := recognize(req, buf[:0])
+	path, as := target.of(req, buf[:0])
 	if as.style == ignored {
 		return nil
 	}
@@ -299,15 +324,18 @@ func (w *Watcher) arrivedPost(req *fairshare.Request, guard Standing) *Attempt {
 	now := w.clock(req.Time)
 	place, key := w.keysOf(path, req.Host, as)
 	f := w.formFor(key, as, path, now)
-	a := &Attempt{watcher: w, form: f, placeHash: place, likely: req.Browser == fairshare.BrowserLikely, path: req.Path,
-		variant: as.variant, query: req.Query, host: plainHost(req.Host)}
+	a := w.spare
+	if w.spare = nil; a == nil {
+		a = new(Attempt)
+	}
+	*a = Attempt{watcher: w, form: f, placeHash: place, likely: req.Browser == fairshare.BrowserLikely, path: req.Path,
+		variant: as.variant, query: req.Query, host: plainHost(req.Host), userAgent: req.UserAgent, posted: true}
 	if req.Header != nil {
 		if referers := req.Header.Values("Referer"); len(referers) > 0 {
 			a.referer = referers[0]
 		}
 		a.cookies = strings.Join(req.Header.Values("Cookie"), ";")
 	}
-	a.agent = w.agentOf(req)
 	w.identify(a, req)
 	if f.style == candidate || f.style == learned && a.likely {
 		a.counted = true // it holds no place
@@ -348,9 +376,9 @@ func (w *Watcher) arrivedWithCredentials(req *fairshare.Request, guard Standing,
 }
 
 // arrivedPage looks at a GET request for a path that got a POST request.
-func (w *Watcher) arrivedPage(req *fairshare.Request) *Attempt {
+func (w *Watcher) arrivedPage(req *fairshare.Request, target *Target) *Attempt {
 	var buf [maxPath]byte
-	path, as := recognize(req, buf[:0])
+	path, as := target.of(req, buf[:0])
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, key := w.keysOf(path, req.Host, as)
@@ -364,9 +392,9 @@ func (w *Watcher) arrivedPage(req *fairshare.Request) *Attempt {
 // arrivedDuringAttack looks at a GET request while a form is under attack. An unknown client
 // whose attempt was refused does not get the form again. One with the user agent of the attack, and
 // without the headers of a browser, gets it when it comes a second time. Links to reset a password are looked at.
-func (w *Watcher) arrivedDuringAttack(req *fairshare.Request, guard Standing) *Attempt {
+func (w *Watcher) arrivedDuringAttack(req *fairshare.Request, guard Standing, target *Target) *Attempt {
 	var buf [maxPath]byte
-	path, as := recognize(req, buf[:0])
+	path, as := target.of(req, buf[:0])
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.clock(req.Time)
@@ -402,7 +430,7 @@ func (w *Watcher) arrivedDuringAttack(req *fairshare.Request, guard Standing) *A
 	e := w.find(a.subject)
 	again := f.closedAt != 0 && now-f.closedAt <= quietAfter && e != nil && e.refused != 0 &&
 		minutes(now) <= e.refused+countedFor
-	if !again && (f.kind != fairshare.LoginAttempt || sendsLanguage(req) || !w.isOfFleet(w.agentOf(req))) {
+	if !again && (f.kind != fairshare.LoginAttempt || sendsLanguage(req) || !w.isOfFleet(w.agentOf(req.UserAgent))) {
 		return page
 	}
 	w.classify(a, req, guard, now)

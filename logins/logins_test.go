@@ -608,3 +608,47 @@ func TestAResetLinkMakesFewClientsKnown(t *testing.T) {
 		t.Errorf("%d of 400 guesses pass", passed)
 	}
 }
+
+// A watcher does the same when targets are looked at before requests arrive, and attempts are used again.
+func TestTargetsFoundBefore(t *testing.T) {
+	targets := []string{"/wp-login.php", "/wp-login.php?action=lostpassword", "/xmlrpc.php", "/login", "/login/1",
+		"/api/items", "/api//items", "/a/..%2flogin", "/login;x", "/wp-comments-post.php",
+		"/index.php?title=Special%3AUserLogin", "/wiki/Special:UserLogin", "/reset/a1b2c3d4e5f6a7b8c9d0e1",
+		"/wp-login.php?action=rp", "/Account/Enter", "*", "/"}
+	plain, early := New(Options{}), New(Options{})
+	early.secret = plain.secret
+	rnd := rand.New(rand.NewPCG(7, 7))
+	looked := 0
+	for i := range 20_000 {
+		req := fairshare.Request{Time: begin.Add(time.Duration(i) * 2 * time.Second), Host: "example.org",
+			Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(rnd.IntN(40))}), UserAgent: fmt.Sprint("agent", rnd.IntN(3)),
+			Method:  []string{"GET", "POST", "POST", "HEAD"}[rnd.IntN(4)],
+			Browser: []fairshare.Browser{fairshare.BrowserClaimed, fairshare.BrowserLikely}[rnd.IntN(2)]}
+		req.SetTarget(targets[rnd.IntN(len(targets))])
+		other, target := req, Target{}
+		if early.LooksAt(&other) {
+			target = TargetOf(&other)
+			looked++
+		}
+		a, b := plain.Arrived(&req, nil), early.ArrivedAs(&other, nil, &target)
+		answer := Answer{Time: req.Time, Status: []int{200, 302, 401, 403, 404}[rnd.IntN(5)],
+			Bytes: int64(rnd.IntN(5)) * 500}
+		want, got := Unknown, Unknown
+		if a != nil && !req.Excess && rnd.IntN(20) > 0 {
+			a.Passed()
+			want = a.Answered(&answer)
+			b.Passed()
+			got = b.Answered(&answer)
+		}
+		if b != nil {
+			early.Reuse(b)
+		}
+		if (a == nil) != (b == nil) || req.Attempt != other.Attempt || req.Excess != other.Excess || got != want {
+			t.Fatalf("request %d, %s %s: %v %v %v, want %v %v %v", i, req.Method, req.Path, other.Attempt, other.Excess,
+				got, req.Attempt, req.Excess, want)
+		}
+	}
+	if looked < 10_000 || !early.closed.Load() {
+		t.Errorf("only %d targets were looked at", looked)
+	}
+}

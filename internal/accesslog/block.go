@@ -18,6 +18,7 @@ type block struct {
 	buf    []byte        // memory for text
 	text   []byte        // the lines, in buf
 	first  int64         // number of the first line
+	lines  int           // of text, at most
 	layout *layout       // #Fields in force at the first line
 	arena  []byte        // unescaped texts
 	done   chan struct{} // receives one value when batch is complete
@@ -43,10 +44,11 @@ func (c *cutter) next(b *block) bool {
 	if cap(b.buf) < c.size || cap(b.buf) > 2*c.size && len(c.carry) < c.size {
 		b.buf = make([]byte, c.size)
 	}
-	b.first, b.layout = c.line, c.layout
+	b.first, b.lines, b.layout = c.line, 0, c.layout
 	if size, n := firstLines(c.carry); n == mostLines {
 		b.buf = append(b.buf[:0], c.carry[:size]...)
 		b.text, c.carry = b.buf, c.carry[size:]
+		b.lines = n + 1 // the last one may have no end
 		c.advance(b.text, n)
 		return true
 	}
@@ -78,6 +80,7 @@ func (c *cutter) next(b *block) bool {
 		if end == 0 {
 			return false // the source has ended
 		}
+		b.lines = n + 1 // the last one may have no end
 		c.advance(b.text, n)
 		return true
 	}

@@ -27,6 +27,9 @@ type worker struct {
 func (w *worker) run(b *block) {
 	w.arena, w.layout = b.arena[:0], b.layout
 	batch := &b.batch
+	if cap(batch.Entries) < b.lines {
+		batch.Entries = make([]Entry, 0, b.lines+b.lines/8)
+	}
 	text, line := b.text, b.first
 	for len(text) > 0 {
 		cur := text

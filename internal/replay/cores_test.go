@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,8 @@ func sequential(t *testing.T, opts Options) *Report {
 	if err != nil {
 		t.Fatal(err)
 	}
+	j.now = new(atomic.Pointer[judging]) // nothing is done before the judge asks for it
+	r.judge.Store(nil)
 	if !j.early { // the judge looks for fleets, whatever the policy is
 		j.early = true
 		j.fleets.restart()

@@ -10,10 +10,12 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"fairshare"
 	"fairshare/internal/accesslog"
+	"fairshare/logins"
 )
 
 // A batch is some neighbouring lines of one log, prepared for judging.
@@ -28,12 +30,13 @@ type batch struct {
 type item struct {
 	req    fairshare.Request
 	entry  *accesslog.Entry
-	client uint64 // hash of the address
-	agent  uint64 // hash of the user agent
-	path   uint64 // hash of the path
-	bot    botID  // of Request.Bot; set by the judge
-	asset  bool   // a style sheet, an image or similar was fetched
-	page   bool   // a page, or what may be one, was got
+	client uint64        // hash of the address
+	agent  uint64        // hash of the user agent
+	path   uint64        // hash of the path
+	bot    botID         // of Request.Bot; set by the judge
+	target logins.Target // found if it will probably be needed
+	asset  bool          // a style sheet, an image or similar was fetched
+	page   bool          // a page, or what may be one, was got
 
 	// Results of the judge.
 	enforced finding
@@ -78,11 +81,20 @@ func (s *seeds) hashAddr(addr netip.Addr) uint64 {
 
 func (s *seeds) hashText(text string) uint64 { return maphash.String(s.text, text) }
 
+// A judging is what the judge uses now. With it the preparers do what does not depend on earlier lines.
+type judging struct {
+	guard  *fairshare.Guard // nil: conditions are not tested before
+	logins *logins.Watcher  // nil unless Options.Attempts
+}
+
 // A preparer does the work on lines that needs no counters. It is not safe for concurrent
 // use: each goroutine that parses has one.
 type preparer struct {
 	opts  *Options
 	seeds *seeds
+	judge *atomic.Pointer[judging] // nil without a judge
+
+	header entryHeader
 
 	// Recent results of Options.Bot, which are correct for most lines.
 	nobody [1 << 9]uint64 // user agents of no bot, by the hash
@@ -113,6 +125,12 @@ func (p *preparer) items(b *batch) {
 		b.items = make([]item, len(entries)+len(entries)/8)
 	}
 	b.items = b.items[:len(entries)]
+	var j judging
+	if p.judge != nil {
+		if now := p.judge.Load(); now != nil {
+			j = *now
+		}
+	}
 	for i := range entries {
 		e, it := &entries[i], &b.items[i]
 		it.entry = e
@@ -143,6 +161,14 @@ func (p *preparer) items(b *batch) {
 			}
 		}
 		p.opts.setOverrides(it)
+		if it.target = (logins.Target{}); j.logins != nil && j.logins.LooksAt(req) {
+			it.target = logins.TargetOf(req)
+		}
+		if j.guard != nil && p.opts.Resolve == nil { // the DNS may change the bot
+			p.header.entry = e
+			req.Header = &p.header
+			j.guard.MatchEarly(req)
+		}
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"fairshare"
@@ -31,6 +33,7 @@ type judge struct {
 	slots   bool // a limit counts requests in progress
 	header  entryHeader
 	guard   *fairshare.Guard
+	now     *atomic.Pointer[judging] // for the preparers
 	held    heldSlots
 	browser *browser.Watcher // nil unless Options.Browsers
 	fleets  fleetsOf
@@ -38,9 +41,11 @@ type judge struct {
 	robots  robotsOf
 	logins  *logins.Watcher // nil unless Options.Attempts
 	limiter fairshare.Limiter
-	age     uint32 // restarts since limiter was empty
-	since   int64  // lines since then
-	latest  int64  // time that the guard has judged, Unix ns
+	age     uint32            // restarts since limiter was empty
+	since   int64             // lines since then
+	latest  int64             // time that the guard has judged, Unix ns
+	verdict fairshare.Verdict // on the present line: here, it is not allocated for each line
+	outcome fairshare.Outcome // of that line
 
 	matched  []int64 // of each rule
 	networks []int64 // of each rule: bans of an IPv6 /48 because of its clients
@@ -71,6 +76,7 @@ func newJudge(r *Replay) (*judge, error) {
 	j := &judge{
 		opts:    &r.opts,
 		lines:   &r.lines,
+		now:     &r.judge,
 		ruleOf:  map[*fairshare.Rule]int32{},
 		limits:  r.opts.Policy.Limits(),
 		matched: make([]int64, len(r.opts.Policy.Rules)),
@@ -101,6 +107,7 @@ func newJudge(r *Replay) (*judge, error) {
 
 // reset starts a new guard without counts and bans.
 func (j *judge) reset() error {
+	j.now.Store(nil)
 	l, ok := j.limiter.(resetter)
 	if j.early {
 		j.fleets.restart()
@@ -137,9 +144,22 @@ func (j *judge) reset() error {
 		}
 	}
 	guard, err := fairshare.NewGuard(j.opts.Policy, limiter, bans)
+	if err != nil {
+		return err
+	}
 	j.guard, j.latest, j.held = guard, math.MinInt64, heldSlots{guard: guard}
-	return err
+	now := &judging{logins: j.logins}
+	if runtime.GOMAXPROCS(0) >= coresToMatch {
+		now.guard = guard
+	}
+	j.now.Store(now)
+	return nil
 }
+
+// coresToMatch is the number of cores from which on the preparers test conditions for the judge. It takes
+// more CPU in all, because the judge skips many tests: of banned clients, and of rules for attempts. With fewer cores,
+// it is faster without.
+const coresToMatch = 4
 
 // run judges all lines and sends them to the recorder.
 func (j *judge) run(ctx context.Context, chunks chan<- *chunk, wg *sync.WaitGroup) error {
@@ -355,9 +375,11 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	}
 	var login *logins.Attempt
 	if j.logins != nil {
-		login = j.logins.Arrived(&it.req, j.guard)
+		login = j.logins.ArrivedAs(&it.req, j.guard, &it.target)
 	}
-	v, err := j.guard.Decide(ctx, &it.req)
+	var err error
+	v := &j.verdict
+	*v, err = j.guard.Decide(ctx, &it.req)
 	if j.early {
 		j.fleets.judged(it, v.Action)
 	}
@@ -380,7 +402,8 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	if v.DryRunFinding.Rule != nil {
 		it.dryRun = j.finding(&v.DryRunFinding)
 	}
-	out := fairshare.Outcome{Time: e.Time, Status: status(e), Bytes: e.Bytes, Took: took(e), CPU: e.CPU}
+	out := &j.outcome
+	*out = fairshare.Outcome{Time: e.Time, Status: status(e), Bytes: e.Bytes, Took: took(e), CPU: e.CPU}
 	if login != nil && v.Action == fairshare.Allow {
 		login.Passed()
 		out.Failed = login.Answered(&logins.Answer{Time: time.Unix(0, j.latest), Status: e.Status, Bytes: e.Bytes}) ==
@@ -388,17 +411,20 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	}
 	if j.slots && e.Duration > 0 && v.Action == fairshare.Allow {
 		out.Part = fairshare.SettleCosts
-		j.held.hold(j.latest+min(int64(e.Duration), math.MaxInt64-max(j.latest, 0)), v)
+		j.held.hold(j.latest+min(int64(e.Duration), math.MaxInt64-max(j.latest, 0)), *v)
 	}
 	if j.judged != nil {
-		j.judged(it, &v, &out)
+		j.judged(it, v, out)
 	}
 	if j.opts.Trials != nil {
-		if err := j.opts.Trials.try(ctx, it, &out, &v, j.latest); err != nil {
+		if err := j.opts.Trials.try(ctx, it, out, v, j.latest); err != nil {
 			return err
 		}
 	}
-	return j.guard.Settle(ctx, &v, out)
+	if login != nil {
+		j.logins.Reuse(login)
+	}
+	return j.guard.Settle(ctx, v, *out)
 }
 
 // countNetworkBan counts a ban of a /48 that its clients caused. Bans of clients are

@@ -127,7 +127,8 @@ type Replay struct {
 	dns    *dnsLookups // nil if the DNS is not asked
 	bounds bounds
 	seeds  seeds
-	lines  atomic.Int64 // judged so far
+	lines  atomic.Int64            // judged so far
+	judge  atomic.Pointer[judging] // nil while there is none
 }
 
 // New opens the logs and detects their formats, so that their errors are known before
@@ -145,7 +146,7 @@ func New(opts Options) (*Replay, error) {
 	r := &Replay{opts: opts, bounds: usualBounds, seeds: newSeeds()}
 	r.tune()
 	r.opts.Log.Prepare = func() func(*accesslog.Batch) {
-		p := &preparer{opts: &r.opts, seeds: &r.seeds}
+		p := &preparer{opts: &r.opts, seeds: &r.seeds, judge: &r.judge}
 		return func(lines *accesslog.Batch) { p.prepare(lines) }
 	}
 	var err error
