@@ -34,6 +34,7 @@ type sent struct {
 	slot        uint16 // in the message
 	known       bool   // see entry
 	offset      uint16
+	records     uint8
 	ends        uint32
 	stored      memlimit.State
 	swap        swap
@@ -43,10 +44,9 @@ type sent struct {
 // A script is one command of a batch: some of its units.
 type script struct {
 	*command
-	units    []unit
-	keys     []string
-	args     []string
-	expected []byte // memory for swaps
+	units   []unit
+	keys    []string
+	message []byte
 }
 
 // A command is a script that the store runs.
@@ -91,9 +91,9 @@ func (k *carrier) encode() {
 	var rest []unit
 	sc := script{command: swapping}
 	for i := range b.units {
-		keys, args := len(sc.keys), len(sc.args)
+		keys, size := len(sc.keys), len(sc.message)
 		if !k.swaps(&sc, &b.units[i]) {
-			sc.keys, sc.args = sc.keys[:keys], sc.args[:args]
+			sc.keys, sc.message = sc.keys[:keys], sc.message[:size]
 			rest = append(rest, b.units[i])
 			continue
 		}
@@ -123,14 +123,14 @@ func (k *carrier) takes(scripts []script, units []unit) []script {
 			}
 		}
 		sc.units = units[from:i]
-		sc.args = []string{k.message(&sc)}
+		sc.message = k.message(&sc)
 		scripts = append(scripts, sc)
 	}
 	return scripts
 }
 
 // message returns the message of a script.
-func (k *carrier) message(sc *script) string {
+func (k *carrier) message(sc *script) []byte {
 	c, b := k.core, &k.batch
 	var specs []*spec
 	var ids []uint16
@@ -193,7 +193,7 @@ func (k *carrier) message(sc *script) string {
 		m[head+1] = byte(dry)
 	}
 	binary.LittleEndian.PutUint16(m[at:], uint16(decisions))
-	return string(m)
+	return m
 }
 
 // statesOf returns the states of units, inquiriesOf the inquiries.

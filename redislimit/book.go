@@ -57,6 +57,7 @@ type entry struct {
 	noted   bool // the time of a refused request is not reported yet
 	lost    bool // the view lacks counts of the store, which are read with the next batch
 	queued  queue
+	records uint8 // that the value in the store has, see swap; 0: not known
 
 	seen  int64         // monotonic ns; when the view was merged last
 	at    int64         // ns since the Unix epoch; of the last operation

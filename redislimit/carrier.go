@@ -392,7 +392,7 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 	}
 	s := k.core.spec(e.key.id).pacedBy(e.every)
 	b.states = append(b.states, sent{ref: r, key: e.key, tag: e.tag, unacked: e.unacked, known: e.known,
-		stored: e.stored, offset: e.offset, ends: e.ends, stated: stated{
+		stored: e.stored, offset: e.offset, records: e.records, ends: e.ends, stated: stated{
 			spec: s, base: e.base, at: e.at, delta: e.pend, noted: e.noted, floor: e.floor,
 		}})
 	st := &b.states[len(b.states)-1]
@@ -455,7 +455,7 @@ func (k *carrier) carry(ctx context.Context, client rueidis.Client, scripts []sc
 			command, text = "EVAL", sc.text
 		}
 		commands[i] = client.B().Arbitrary(command, text, strconv.Itoa(len(sc.keys))).Keys(sc.keys...).
-			Args(sc.args...).Build()
+			Args(rueidis.BinaryString(sc.message)).Build()
 	}
 	for i, reply := range client.DoMulti(ctx, commands...) {
 		sc := &scripts[i]
@@ -480,20 +480,24 @@ func (k *carrier) carry(ctx context.Context, client rueidis.Client, scripts []sc
 // swapped takes the reply to a script that replaces states, and returns the units that
 // were not replaced.
 func (k *carrier) swapped(sc *script, text string) (stale []unit, err error) {
-	if len(text) != len(sc.keys) {
-		return nil, errReply
-	}
-	done, next := sc.units[:0], 0
-	for _, u := range sc.units {
-		if text[next] != 1 {
-			stale = append(stale, u)
-		} else {
-			done = append(done, u)
+	done := sc.units
+	if text != "" {
+		done = nil
+		next := 1 // the number of a unit's first key
+		for _, u := range sc.units {
+			if len(text) >= 2 && int(text[0])|int(text[1])<<8 == next {
+				stale, text = append(stale, u), text[2:]
+			} else {
+				done = append(done, u)
+			}
+			next += u.keys
 		}
-		next += u.keys
+		if text != "" {
+			return nil, errReply
+		}
 	}
 	for st := range k.statesOf(done) {
-		st.reply = reply{written: true, offset: st.offset, ends: st.ends, stored: st.swap.state}
+		st.reply = reply{written: true, offset: st.offset, records: st.records, ends: st.ends, stored: st.swap.state}
 	}
 	for a := range k.inquiriesOf(done) {
 		a.q.note(a, passed)
@@ -563,7 +567,7 @@ func (k *carrier) merge(st *sent, mono int64) {
 	defer sh.mu.Unlock()
 	e := c.book.at(st.ref)
 	e.stored = r.stored
-	if e.offset, e.ends = r.offset, r.ends; e.known && r.differs && st.base != [tokenBytes]byte{} {
+	if e.offset, e.records, e.ends = r.offset, r.records, r.ends; e.known && r.differs && st.base != [tokenBytes]byte{} {
 		e.offset = 0 // others write it, too
 	}
 	e.batch, e.known, e.seen, e.reading = 0, true, mono, false

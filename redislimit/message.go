@@ -39,7 +39,8 @@ import (
 //	    bit 0 or bit 3: 3 floats: the state
 //	    bit 1: 1 float: what requests in progress of other members have
 //	    bit 0 without bit 2: its token 6 bytes
-//	    bit 3: where its record begins, counted from 1, or 0, 2 bytes, and when the key ends, 4 bytes
+//	    bit 3: where its record begins, counted from 1, or 0, 2 bytes; when the key ends, 4 bytes; and how many
+//	    records its value has, or 0: too many or some with members, 1 byte
 //	    bit 0: the view is based on another state
 //	    bit 2: it was written, so its token is that of the message
 //
@@ -156,6 +157,7 @@ type reply struct {
 	token   [tokenBytes]byte // if it differs and was not written
 	offset  uint16           // of its record, or 0
 	ends    uint32           // when the key ends, in seconds of the Unix epoch
+	records uint8            // that its value has, or 0
 }
 
 var errReply = errors.New("the reply of the script is cut short")
@@ -172,7 +174,7 @@ func (t *reply) parse(b []byte, s *spec) (rest []byte, err error) {
 	for _, part := range [...]struct {
 		is   bool
 		size int
-	}{{has&9 != 0, 24}, {has&2 != 0, 8}, {token, tokenBytes}, {has&8 != 0, 6}} {
+	}{{has&9 != 0, 24}, {has&2 != 0, 8}, {token, tokenBytes}, {has&8 != 0, 7}} {
 		if part.is {
 			size += part.size
 		}
@@ -196,7 +198,7 @@ func (t *reply) parse(b []byte, s *spec) (rest []byte, err error) {
 		b = b[copy(t.token[:], b):]
 	}
 	if has&8 != 0 {
-		t.offset, t.ends = binary.LittleEndian.Uint16(b), binary.LittleEndian.Uint32(b[2:])
+		t.offset, t.ends, t.records = binary.LittleEndian.Uint16(b), binary.LittleEndian.Uint32(b[2:]), b[6]
 	}
 	return rest, nil
 }

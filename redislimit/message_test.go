@@ -9,20 +9,20 @@ import (
 
 func TestReplyIsParsed(t *testing.T) {
 	b := append([]byte{1 | 2 | 8}, appendFloats(nil, 5, 6, 7, 8)...)
-	b = append(append(b, "token!\x05\x01\x00\x00\x00\x6b"...), 4, 9)
+	b = append(append(b, "token!\x05\x01\x00\x00\x00\x6b\x02"...), 4, 9)
 	var r reply
 	s := &spec{w: 1000}
 	rest, err := r.parse(b, s)
 	if err != nil || !r.differs || r.written || r.stored != (memlimit.State{Num: 5, Prev: 6, Cur: 7}) ||
-		r.others != 8 || string(r.token[:]) != "token!" || r.offset != 261 || r.ends != 0x6b<<24 {
+		r.others != 8 || string(r.token[:]) != "token!" || r.offset != 261 || r.ends != 0x6b<<24 || r.records != 2 {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	if rest, err = r.parse(rest, s); err != nil || r.differs || !r.written || len(rest) != 1 {
 		t.Errorf("got %+v, %v, and %d bytes are left", r, err, len(rest))
 	}
-	for n := range 45 {
+	for n := range 46 {
 		if _, err := r.parse(b[:n], s); err == nil {
-			t.Errorf("a reply of %d of 45 bytes is accepted", n)
+			t.Errorf("a reply of %d of 46 bytes is accepted", n)
 		}
 	}
 }

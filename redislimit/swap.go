@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"fairshare/memlimit"
-	"github.com/redis/rueidis"
 )
 
 // Most states that a member asks about were written by itself last. So it knows them, and
@@ -16,12 +15,15 @@ import (
 // meanwhile, which the tokens of the states tell. This costs the store less than half of
 // what the script take costs it. All else goes to take, also what swap did not replace.
 //
-// ARGV has two texts for each key. What it is expected to have:
+// ARGV[1] has for each key:
 //
 //	number of keys of this client, in the first of them, 1 byte
-//	number of records, 0: there is no such key, 1 byte
-//	second of the Unix epoch when it should end, 0: as before, 4 bytes
-//	for each record: where it begins, counted from 1, 2 bytes; field and token
+//	number of records that it is expected to have, 0: there is no such key, 1 byte
+//	1: it has no others, and its end stays, 1 byte: then the value that it is expected to have,
+//	and its new one. Or 0, and then:
+//	    second of the Unix epoch when it should end, 0: as before, 4 bytes
+//	    length of the new value, 2 bytes, and that value
+//	    for each record: where it begins, counted from 1, 2 bytes; field and token
 //
 // The new value is that of take, with these records, and then new ones. It replaces the
 // value if that has no others. If it has, and there are no new ones, these are replaced.
@@ -160,43 +162,76 @@ func (k *carrier) swaps(sc *script, u *unit) bool {
 	first := byte(u.keys)
 	for i := 0; i < len(states); {
 		from, key := i, states[i].key.name
-		left, ends := time.Duration(0), uint32(0)
+		left, ends, known := time.Duration(0), uint32(0), 0
 		for i < len(states) && states[i].key.name == key {
-			left, ends = max(left, states[i].swap.fresh), max(ends, states[i].ends)
-			i++
+			st := states[i]
+			left, ends = max(left, st.swap.fresh), max(ends, st.ends)
+			if i++; !st.swap.isNew {
+				known++
+			}
 		}
 		same := states[from:i]
 		if left = min(left, longestKey); len(same) > math.MaxUint8 {
 			return false
 		}
-		want := uint32(at+int64(left/time.Second)) + 1 + keyMargin
-		extends := same[0].swap.isNew || ends < want
+		had, want := ends, uint32(at+int64(left/time.Second))+1+keyMargin
+		extends := known == 0 || ends < want
 		if extends {
 			ends = want + uint32(min(max(left/(4*time.Second), 15), 60))
 		}
-		if sc.expected = append(sc.expected[:0], first, 0); extends {
-			sc.expected = binary.LittleEndian.AppendUint32(sc.expected, ends)
-		} else {
-			sc.expected = append(sc.expected, 0, 0, 0, 0)
-		}
+		whole := !extends && isWhole(same)
+		m := append(sc.message, first, byte(known), flag(whole))
 		first = 0
-		value := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+recordBytes*len(same)), ends)
+		switch {
+		case whole:
+			m = binary.LittleEndian.AppendUint32(m, had)
+			for _, st := range same {
+				m = appendRecord(m, st.spec, &st.base, st.stored)
+			}
+		case extends:
+			m = binary.LittleEndian.AppendUint32(m, ends)
+		default:
+			m = append(m, 0, 0, 0, 0)
+		}
+		if !whole {
+			m = binary.LittleEndian.AppendUint16(m, uint16(4+recordBytes*len(same)))
+		}
+		m = binary.LittleEndian.AppendUint32(m, ends)
 		for j, st := range same {
+			m = appendRecord(m, st.spec, &b.token, st.swap.state)
 			if st.ends = ends; st.swap.isNew {
 				st.offset = uint16(firstRecord + recordBytes*j)
-			} else {
-				sc.expected[1]++
-				sc.expected = binary.LittleEndian.AppendUint16(sc.expected, st.offset)
-				sc.expected = append(append(sc.expected, st.spec.field[:]...), st.base[:]...)
 			}
-			figures := st.spec.figures(st.swap.state)
-			value = append(append(append(value, st.spec.field[:]...), b.token[:]...), 0)
-			value = appendFloats(value, figures[:]...)
+			if whole || known < len(same) {
+				st.records = uint8(len(same))
+			}
 		}
+		for _, st := range same {
+			if !whole && !st.swap.isNew {
+				m = binary.LittleEndian.AppendUint16(m, st.offset)
+				m = append(append(m, st.spec.field[:]...), st.base[:]...)
+			}
+		}
+		sc.message = m
 		sc.keys = append(sc.keys, keyOf(c.limits, same[0].tag, key))
-		sc.args = append(sc.args, string(sc.expected), rueidis.BinaryString(value))
 	}
 	return true
+}
+
+// isWhole reports whether the states of a key, by their places, are all that its value has.
+func isWhole(same []*sent) bool {
+	for j, st := range same {
+		if int(st.records) != len(same) || int(st.offset) != firstRecord+recordBytes*j {
+			return false
+		}
+	}
+	return true
+}
+
+// appendRecord appends what a value has of a state of a window or gcra limit.
+func appendRecord(b []byte, s *spec, token *[tokenBytes]byte, st memlimit.State) []byte {
+	figures := s.figures(st)
+	return appendFloats(append(append(append(b, s.field[:]...), token[:]...), 0), figures[:]...)
 }
 
 const (

@@ -362,6 +362,8 @@ for k = 1, #KEYS do
     end
     pieces[j], len = text, len + #text
   end
+  len = (len - 5) / 37 -- how many records it has, if none has holders
+  if len % 1 > 0 or len > 255 then len = 0 end
   if write then
     -- The key lives somewhat longer, so that its end does not change with each request.
     local want = seconds + ceil(min(ttl, 1e11) / 1000) + 3
@@ -385,7 +387,7 @@ for k = 1, #KEYS do
     if swaps then
       local place = e.at
       if not (write or e.stored) or place > 65535 then place = 0 end
-      has, r = has + 8, r .. pack('<HI4', place, ends)
+      has, r = has + 8, r .. pack('<HI4B', place, ends, len)
     end
     size = size + 1
     out[size] = string.char(has) .. r
