@@ -18,6 +18,7 @@ type batch struct {
 	scripts   []script
 	units     []unit
 	began     int64 // own time when it was sent
+	second    int64 // of the master when it was prepared, or 0
 	token     [tokenBytes]byte
 	floors    bool
 	deferred  []ref // on their way with another carrier
@@ -32,6 +33,7 @@ type sent struct {
 	unacked     int64
 	provisional int64  // of the inquiries in this batch, in the unit of deltas
 	slot        uint16 // in the message
+	isKnown     bool   // the store has the state stored, unless others have written
 	known       bool   // see entry
 	offset      uint16
 	records     uint8
@@ -72,7 +74,6 @@ func (k *carrier) encode() {
 		}
 		return cmp.Compare(x.offset-1, y.offset-1) // without a record: last
 	})
-	slices.SortStableFunc(b.inquiries, func(x, y inquiry) int { return cmp.Compare(x.tag, y.tag) })
 	b.units = b.units[:0]
 	nextAsk := 0
 	for i := 0; i < len(b.sorted); {
@@ -89,7 +90,10 @@ func (k *carrier) encode() {
 		b.units = append(b.units, u)
 	}
 	var rest []unit
-	sc := script{command: swapping}
+	newSwap := func() script {
+		return script{command: swapping, message: make([]byte, 0, len(b.states)*(2*recordBytes+16))}
+	}
+	sc := newSwap()
 	for i := range b.units {
 		keys, size := len(sc.keys), len(sc.message)
 		if !k.swaps(&sc, &b.units[i]) {
@@ -99,7 +103,7 @@ func (k *carrier) encode() {
 		}
 		if sc.units = append(sc.units, b.units[i]); c.store.topology == cluster || len(sc.keys) >= scriptKeys {
 			b.scripts = append(b.scripts, sc)
-			sc = script{command: swapping}
+			sc = newSwap()
 		}
 	}
 	if len(sc.units) > 0 {
@@ -160,6 +164,9 @@ func (k *carrier) message(sc *script) []byte {
 			count := len(m)
 			m = append(m, 0)
 			for key := b.sorted[i].key.name; i < u.to && b.sorted[i].key.name == key; i++ {
+				if st := b.sorted[i]; st.isKnown {
+					st.view = st.reported()
+				}
 				m = b.sorted[i].append(m)
 				m[count]++
 			}

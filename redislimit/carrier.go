@@ -1,8 +1,10 @@
 package redislimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -300,7 +302,9 @@ func (k *carrier) collect() bool {
 	seq := c.token.Add(1)
 	b.token = [tokenBytes]byte{c.me[0], c.me[1], c.me[2], byte(seq >> 16), byte(seq >> 8), byte(seq)}
 	b.floors = mono < k.master.breaker.floors.Load()
+	b.second = k.master.second()
 
+	slices.SortStableFunc(b.inquiries, func(x, y inquiry) int { return cmp.Compare(x.tag, y.tag) })
 	kept := b.inquiries[:0]
 	for _, a := range b.inquiries {
 		if k.include(a) {
@@ -403,7 +407,9 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 		st.own = max(0, e.own-e.provisional)
 	}
 	key := e.key.name.bytes()
-	if s.kind != concurrent {
+	st.isKnown = s.kind <= gcra && !s.tracked && e.offset > 0 && e.base != [tokenBytes]byte{} && !e.floor &&
+		!b.floors && b.second <= int64(e.ends) && b.second > 0
+	if s.kind != concurrent && !st.isKnown {
 		st.view = s.local.State(s.index, key[:], e.every, time.Unix(0, e.at))
 		if !s.tracked && e.provisional != 0 {
 			less := delta{num: e.at, cur: -e.provisional, any: true}

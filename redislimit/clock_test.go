@@ -46,7 +46,7 @@ func TestSwapsUseTheClockOfTheirMaster(t *testing.T) {
 		k := &carrier{core: c, master: m}
 		s := &spec{kind: window, allowed: 10, w: int64(2 * time.Second)}
 		st := &sent{stated: stated{spec: s, at: now.UnixNano()}, provisional: 1}
-		k.batch.sorted = []*sent{st}
+		k.batch.sorted, k.batch.second = []*sent{st}, m.second()
 		sc := script{command: swapping}
 		if !k.swaps(&sc, &unit{to: 1, keys: 1}) {
 			t.Fatalf("%v: a new state needs a decision", off)
@@ -68,7 +68,7 @@ func TestSwapLeavesStatesAhead(t *testing.T) {
 	s := &spec{kind: window, allowed: 10, w: int64(time.Second), far: 61}
 	now := time.Unix(1_800_000_000, 0)
 	for ahead := range int64(5) {
-		st := &sent{stated: stated{spec: s, base: [tokenBytes]byte{1}, at: now.UnixNano()}, provisional: 3, known: true,
+		st := &sent{stated: stated{spec: s, base: [tokenBytes]byte{1}, at: now.UnixNano()}, provisional: 3, known: true, isKnown: true,
 			offset: firstRecord, ends: uint32(now.Unix()) + 60,
 			stored: memlimit.State{Num: now.Unix() + ahead, Cur: 2}}
 		w, ok := st.plan(now.Unix(), 1)

@@ -51,18 +51,15 @@ const (
 // others this is not sure: their charges may be older than a delta says.
 func (st *sent) plan(at int64, members int64) (w swap, ok bool) {
 	s := st.spec
-	if s.kind > gcra || s.tracked || st.floor || st.base == [tokenBytes]byte{} && st.offset > 0 {
+	switch {
+	case st.isKnown:
+	case s.kind > gcra || s.tracked || st.floor || st.known && at <= int64(st.ends)+1 || !st.known && members > 1 ||
+		s.untilFresh(st.view, st.at) > 0 || st.known && s.untilFresh(st.stored, st.at) > 0:
 		return w, false
+	default:
+		st.stored, w.isNew = memlimit.State{}, true
 	}
-	if st.offset > 0 && at <= int64(st.ends) {
-		w.state = st.stored
-	} else if st.known && at <= int64(st.ends)+1 || !st.known && members > 1 || s.untilFresh(st.view, st.at) > 0 ||
-		st.known && s.untilFresh(st.stored, st.at) > 0 {
-		return w, false
-	} else {
-		w.isNew = true
-	}
-	w.state = s.asOf(s.with(s.asOf(w.state, st.at), &st.delta), st.at)
+	w.state = st.reported()
 	if st.provisional != 0 {
 		var asked delta
 		asked.charge(s, st.provisional, st.at, st.at)
@@ -77,6 +74,11 @@ func (st *sent) plan(at int64, members int64) (w swap, ok bool) {
 		st.base = [tokenBytes]byte{} // so the script decides by the state, and reports it
 	}
 	return w, ok
+}
+
+// reported returns what becomes of the stored state by what is reported.
+func (st *sent) reported() memlimit.State {
+	return st.spec.asOf(st.spec.with(st.spec.asOf(st.stored, st.at), &st.delta), st.at)
 }
 
 // asOf returns a state of a window or gcra limit as of a time.
@@ -140,7 +142,7 @@ type unit struct {
 // take.
 func (k *carrier) swaps(sc *script, u *unit) bool {
 	c, b := k.core, &k.batch
-	at := k.master.second()
+	at := b.second
 	if b.floors || at == 0 || u.keys > math.MaxUint8 {
 		return false
 	}
