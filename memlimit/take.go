@@ -50,23 +50,25 @@ func (l *Limiter) takeGroup(now int64, takes []fairshare.Take, tallies []fairsha
 	switch n := len(takes); { // clearing less memory is worth a branch
 	case n <= 4:
 		var few [4]work
-		return l.takeWorks(few[:0], now, takes, tallies, used, dry)
+		var locks [4]toLock
+		return l.takeWorks(few[:0], locks[:0], now, takes, tallies, used, dry)
 	case n <= 16:
 		var many [16]work
-		return l.takeWorks(many[:0], now, takes, tallies, used, dry)
+		var locks [16]toLock
+		return l.takeWorks(many[:0], locks[:0], now, takes, tallies, used, dry)
 	case n <= mostTakes:
 		var most [mostTakes]work
-		return l.takeWorks(most[:0], now, takes, tallies, used, dry)
+		var locks [mostTakes]toLock
+		return l.takeWorks(most[:0], locks[:0], now, takes, tallies, used, dry)
 	}
-	return l.takeWorks(make([]work, 0, len(takes)), now, takes, tallies, used, dry)
+	return l.takeWorks(make([]work, 0, len(takes)), nil, now, takes, tallies, used, dry)
 }
 
-// takeWorks is takeGroup with room for the works of a request, which are zero.
-func (l *Limiter) takeWorks(works []work, now int64, takes []fairshare.Take, tallies []fairshare.Tally,
+// takeWorks is takeGroup with room for the works of a request, which are zero, and for their locks.
+func (l *Limiter) takeWorks(works []work, locks []toLock, now int64, takes []fairshare.Take, tallies []fairshare.Tally,
 	used []int64, dry bool) (pass, others bool) {
 	var keys keyHashes
-	var few [16]toLock
-	locks, shards := few[:0], uint64(0) // the shards of tracked limits, one bit each
+	shards := uint64(0) // of tracked limits, one bit each
 	for i := range takes {
 		take := &takes[i]
 		if take.DryRun != dry {

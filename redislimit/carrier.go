@@ -407,8 +407,8 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 		st.own = max(0, e.own-e.provisional)
 	}
 	key := e.key.name.bytes()
-	st.isKnown = s.kind <= gcra && !s.tracked && e.offset > 0 && e.base != [tokenBytes]byte{} && !e.floor &&
-		!b.floors && b.second <= int64(e.ends) && b.second > 0
+	st.isKnown = s.kind <= gcra && !s.tracked && e.offset > 0 && st.base != [tokenBytes]byte{} && !e.floor &&
+		!b.floors && b.second > 0 && b.second <= int64(e.ends)
 	if s.kind != concurrent && !st.isKnown {
 		st.view = s.local.State(s.index, key[:], e.every, time.Unix(0, e.at))
 		if !s.tracked && e.provisional != 0 {

@@ -361,7 +361,7 @@ func (c *core) master(tag uint64) *master {
 	if r.only != nil {
 		return r.only
 	}
-	return r.slots[slotOf(tagText(tag))]
+	return r.slots[slotOfTag(tag)]
 }
 
 // isUp reports whether the master of a tag answers.

@@ -74,7 +74,28 @@ func keyOf(prefix string, tag uint64, n name) string {
 func slotOf(tag string) int {
 	var crc uint16
 	for i := range len(tag) {
-		crc ^= uint16(tag[i]) << 8
+		crc = addCRC(crc, tag[i])
+	}
+	return int(crc) % slots
+}
+
+// slotOfTag is slotOf of the text of a tag.
+func slotOfTag(tag uint64) int {
+	var crc uint16
+	for shift := tagBits - 6; shift >= 0; shift -= 6 {
+		crc = addCRC(crc, base64Digits[tag>>shift&63])
+	}
+	return int(crc) % slots
+}
+
+const base64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+func addCRC(crc uint16, b byte) uint16 { return crc<<8 ^ crcs[byte(crc>>8)^b] }
+
+// crcs are those of each byte.
+var crcs = func() (t [256]uint16) {
+	for i := range t {
+		crc := uint16(i) << 8
 		for range 8 {
 			if crc&0x8000 != 0 {
 				crc = crc<<1 ^ 0x1021
@@ -82,8 +103,9 @@ func slotOf(tag string) int {
 				crc <<= 1
 			}
 		}
+		t[i] = crc
 	}
-	return int(crc) % slots
-}
+	return t
+}()
 
 const slots = 16384
