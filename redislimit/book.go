@@ -124,6 +124,18 @@ func (b *book) find(k *bookKey) (ref, bool) {
 	}
 }
 
+// next returns the entry after another one if it is that of a key, or none: often, a request has made both. The
+// shard of the key is locked.
+func (b *book) next(last ref, k *bookKey) ref {
+	if sh := &b[k.shard()]; last != none && last.shard() == k.shard() && int(int32(last)) < len(sh.entries)-1 {
+		if e := &sh.entries[int32(last)+1]; e.key == *k {
+			e.used = true
+			return last + 1
+		}
+	}
+	return none
+}
+
 // add makes an entry for a key that has none. drop has the view forget what it has of
 // others for an entry that goes. The shard is locked.
 func (b *book) add(k *bookKey, tag uint64, tracked bool, now int64, drop func(*entry)) ref {

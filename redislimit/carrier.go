@@ -510,7 +510,7 @@ func (k *carrier) swapped(sc *script, text string) (stale []unit, err error) {
 	}
 	k.core.stats.swapped.Add(int64(len(done)))
 	k.core.stats.stale.Add(int64(len(stale)))
-	k.conclude(done)
+	k.conclude(done, true)
 	return stale, nil
 }
 
@@ -545,28 +545,30 @@ func (k *carrier) apply(sc *script, text string) error {
 			next++
 		}
 	}
-	k.conclude(sc.units)
+	k.conclude(sc.units, false)
 	return nil
 }
 
-// conclude takes the replies about units, whose verdicts are noted.
-func (k *carrier) conclude(units []unit) {
+// conclude takes the replies about units, whose verdicts are noted. If all have passed, nothing is undone.
+func (k *carrier) conclude(units []unit, passed bool) {
 	mono := k.core.mono()
 	for st := range k.statesOf(units) {
-		k.merge(st, mono)
+		k.merge(st, mono, passed)
 	}
-	for a := range k.inquiriesOf(units) {
-		k.undo(a)
+	if !passed {
+		for a := range k.inquiriesOf(units) {
+			k.undo(a)
+		}
 	}
 	k.master.breaker.succeeded()
 	for a := range k.inquiriesOf(units) {
-		a.q.answer(k.core)
+		a.q.answer(k.core, mono)
 	}
 }
 
 // merge brings the view up to date with the store's reply about a state. What the
 // store has refused is still in a view that did not differ, see undo.
-func (k *carrier) merge(st *sent, mono int64) {
+func (k *carrier) merge(st *sent, mono int64, passed bool) {
 	c, s, r := k.core, st.spec, &st.reply
 	sh := &c.book[st.ref.shard()]
 	sh.mu.Lock()
@@ -578,6 +580,9 @@ func (k *carrier) merge(st *sent, mono int64) {
 	}
 	e.batch, e.known, e.seen, e.reading = 0, true, mono, false
 	e.unacked = max(0, e.unacked-st.unacked)
+	if passed {
+		e.provisional -= st.provisional
+	}
 	if r.written {
 		e.base = k.batch.token
 	} else if r.differs {
@@ -698,7 +703,7 @@ func (c *core) unanswered(a inquiry, executed bool) {
 		}
 		sh.mu.Unlock()
 	}
-	a.q.answer(c)
+	a.q.answer(c, c.mono())
 }
 
 // mayBeExecuted reports whether a command with that error may have changed states.

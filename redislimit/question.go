@@ -165,13 +165,14 @@ func (q *question) outcome() int32 {
 }
 
 // answer notes that the parts of one tag are answered. When all are, it has the
-// request go on, or ends the question if the request does not wait any more.
-func (q *question) answer(c *core) {
+// request go on, or ends the question if the request does not wait any more. mono is the
+// present time.
+func (q *question) answer(c *core, mono int64) {
 	if q.outstanding.Add(-1) > 0 {
 		return
 	}
 	if q.needsStore && q.outcome() != noAnswer {
-		c.stats.trip(c.mono() - q.began)
+		c.stats.trip(mono - q.began)
 	}
 	if q.state.CompareAndSwap(waiting, answered) {
 		q.done <- struct{}{}

@@ -72,11 +72,16 @@ func (r *request) add(s *secret, limit int, key []byte) []byte {
 // entries finds the entries of a request. The shards are locked.
 func (l *Limiter) entries(r *request, now int64, create bool) {
 	c := l.core
+	last := none
 	for i := range r.items {
 		it := &r.items[i]
 		at, s := none, l.specs[it.limit]
 		if !s.private && !(s.viewOnly && create) {
-			at = c.entry(&bookKey{it.name, l.ids[it.limit]}, it.key, s, now)
+			k := bookKey{it.name, l.ids[it.limit]}
+			if at = c.book.next(last, &k); at == none {
+				at = c.entry(&k, it.key, s, now)
+			}
+			last = at
 		}
 		r.refs = append(r.refs, at)
 	}
