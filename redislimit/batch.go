@@ -90,11 +90,16 @@ func (k *carrier) encode() {
 		b.units = append(b.units, u)
 	}
 	var rest []unit
-	newSwap := func() script {
-		return script{command: swapping, message: make([]byte, 0, len(b.states)*(2*recordBytes+16))}
-	}
-	sc := newSwap()
+	var sc script
 	for i := range b.units {
+		if sc.command == nil {
+			n := 1 // units
+			if c.store.topology != cluster {
+				n = min(len(b.units)-i, scriptKeys)
+			}
+			sc = script{command: swapping, units: make([]unit, 0, n), keys: make([]string, 0, n),
+				message: make([]byte, 0, (b.units[i+n-1].to-b.units[i].from)*(2*recordBytes+16))}
+		}
 		keys, size := len(sc.keys), len(sc.message)
 		if !k.swaps(&sc, &b.units[i]) {
 			sc.keys, sc.message = sc.keys[:keys], sc.message[:size]
@@ -103,7 +108,7 @@ func (k *carrier) encode() {
 		}
 		if sc.units = append(sc.units, b.units[i]); c.store.topology == cluster || len(sc.keys) >= scriptKeys {
 			b.scripts = append(b.scripts, sc)
-			sc = newSwap()
+			sc = script{}
 		}
 	}
 	if len(sc.units) > 0 {

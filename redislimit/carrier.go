@@ -575,7 +575,8 @@ func (k *carrier) merge(st *sent, mono int64, passed bool) {
 	defer sh.mu.Unlock()
 	e := c.book.at(st.ref)
 	e.stored = r.stored
-	if e.offset, e.records, e.ends = r.offset, r.records, r.ends; e.known && r.differs && st.base != [tokenBytes]byte{} {
+	e.offset, e.records, e.ends = r.offset, r.records, r.ends
+	if e.known && r.differs && st.base != [tokenBytes]byte{} {
 		e.offset = 0 // others write it, too
 	}
 	e.batch, e.known, e.seen, e.reading = 0, true, mono, false

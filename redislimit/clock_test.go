@@ -68,8 +68,8 @@ func TestSwapLeavesStatesAhead(t *testing.T) {
 	s := &spec{kind: window, allowed: 10, w: int64(time.Second), far: 61}
 	now := time.Unix(1_800_000_000, 0)
 	for ahead := range int64(5) {
-		st := &sent{stated: stated{spec: s, base: [tokenBytes]byte{1}, at: now.UnixNano()}, provisional: 3, known: true, isKnown: true,
-			offset: firstRecord, ends: uint32(now.Unix()) + 60,
+		st := &sent{stated: stated{spec: s, base: [tokenBytes]byte{1}, at: now.UnixNano()}, provisional: 3,
+			known: true, isKnown: true, offset: firstRecord, ends: uint32(now.Unix()) + 60,
 			stored: memlimit.State{Num: now.Unix() + ahead, Cur: 2}}
 		w, ok := st.plan(now.Unix(), 1)
 		if ok != (ahead == 0) || ok && w.state.Cur != 5 {

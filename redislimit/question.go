@@ -72,12 +72,12 @@ func (q *question) release() {
 
 // submit hands a question to the carriers.
 func (l *Limiter) submit(q *question) {
-	slices.SortStableFunc(q.parts, func(a, b part) int {
-		if n := cmp.Compare(a.tag, b.tag); n != 0 {
-			return n
+	for i := 1; i < len(q.parts); i++ { // usually they are in order
+		if compareParts(&q.parts[i-1], &q.parts[i]) > 0 {
+			slices.SortStableFunc(q.parts, func(a, b part) int { return compareParts(&a, &b) })
+			break
 		}
-		return order(a) - order(b)
-	})
+	}
 	tags := int32(0)
 	for i := range q.parts {
 		if !q.parts[i].credit && (i == 0 || q.parts[i].tag != q.parts[i-1].tag || q.parts[i-1].credit) {
@@ -99,8 +99,16 @@ func (l *Limiter) submit(q *question) {
 	}
 }
 
+// compareParts compares parts by tag.
+func compareParts(a, b *part) int {
+	if n := cmp.Compare(a.tag, b.tag); n != 0 {
+		return n
+	}
+	return order(a) - order(b)
+}
+
 // order sorts the parts of a tag: those that are asked first, and dry ones last.
-func order(p part) int {
+func order(p *part) int {
 	n := 0
 	if p.credit {
 		n = 2

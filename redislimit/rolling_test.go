@@ -12,7 +12,7 @@ import (
 	"fairshare/redislimit/redistest"
 )
 
-// swapBefore replaced states in the version before. Its members may run beside those of this version.
+// swapBefore replaced states in the version before. Its members may run next to those of this version.
 //
 //go:embed testdata/swap-before.lua
 var swapBefore string
@@ -86,7 +86,8 @@ func TestMembersOfTheVersionBeforeCountTogether(t *testing.T) {
 			take := func(times int) {
 				t.Helper()
 				for range times {
-					takes := []fairshare.Take{{Limit: 0, Key: []byte("k"), Cost: 1}, {Limit: 1, Key: []byte("k"), Cost: 1}}
+					key := []byte("k")
+					takes := []fairshare.Take{{Limit: 0, Key: key, Cost: 1}, {Limit: 1, Key: key, Cost: 1}}
 					tallies := make([]fairshare.Tally, 2)
 					if err := l.Take(t.Context(), now, takes, tallies); err != nil {
 						t.Fatal(err)
