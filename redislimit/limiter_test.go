@@ -69,12 +69,14 @@ func TestLookDoesNotJoin(t *testing.T) {
 	limits := []fairshare.Limit{{Name: "all", Resource: fairshare.Requests, N: 3, Window: time.Hour}}
 	name := fmt.Sprint("group", groups.Add(1))
 	var joined atomic.Int64
-	member := open(t, store, limits, redislimit.Options{Name: name, Member: "a", Report: func(e redislimit.Event) {
+	opts := redislimit.Patient(redislimit.Options{Name: name, Member: "a", Report: func(e redislimit.Event) {
 		if e.Kind == redislimit.MemberJoined {
 			joined.Add(1)
 		}
 	}})
-	look := open(t, store, limits, redislimit.Options{Name: name, Member: "b", Look: true})
+	member := open(t, store, limits, opts)
+	opts.Member, opts.Look = "b", true
+	look := open(t, store, limits, opts)
 	if all := look.Status().Members; len(all) != 1 || all[0].Name != "a" {
 		t.Errorf("it sees %+v, want a alone", all)
 	}
