@@ -103,3 +103,14 @@ func HasToken(list, token string) bool {
 	}
 	return false
 }
+
+// IsOfConnection reports whether a field, by its canonical name, belongs to one connection (RFC 9110 §7.6.1), or did so
+// in older versions of HTTP.
+func IsOfConnection(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade", "Http2-Settings", "Expect":
+		return true
+	}
+	return false
+}

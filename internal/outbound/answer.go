@@ -15,11 +15,6 @@ import (
 	"fairshare/internal/httpfield"
 )
 
-// A line is a field of an answer's head.
-type line struct {
-	name, value string
-}
-
 // maxInterim bounds the interim answers (such as 103) before one answer.
 const maxInterim = 100
 
@@ -33,7 +28,7 @@ func (c *Call) read(conn *conn, r *Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		if head == nil || !c.parse(head) {
+		if head == nil || !conn.head.parse(head) {
 			resp, err := c.readOdd(conn, r, head != nil || conn.buffer.Buffered() < conn.buffer.Size())
 			if err != nil || resp != nil {
 				return resp, err
@@ -41,16 +36,20 @@ func (c *Call) read(conn *conn, r *Request) (*http.Response, error) {
 			continue // it was an interim answer
 		}
 		conn.buffer.Discard(len(head))
-		resp := &c.response
-		if resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
+		resp, h := &c.response, &conn.head
+		if h.code >= 200 || h.code == http.StatusSwitchingProtocols {
+			// c.response is used again only after Release.
+			resp.Status, resp.StatusCode = h.status, h.code
+			resp.Proto, resp.ProtoMajor, resp.ProtoMinor = "HTTP/1.1", 1, 1
 			return resp, c.frame(conn, r)
 		}
-		header := make(textproto.MIMEHeader, len(c.lines))
-		for _, l := range c.lines {
+		header := make(textproto.MIMEHeader, len(h.lines))
+		for i := range h.lines {
+			l := &h.lines[i]
 			header[l.name] = append(header[l.name], l.value)
 		}
 		if r.Hint != nil {
-			if err := r.Hint(resp.StatusCode, header); err != nil {
+			if err := r.Hint(h.code, header); err != nil {
 				return nil, err
 			}
 		}
@@ -105,58 +104,12 @@ func hasBareLF(b []byte, from int) bool {
 	}
 }
 
-// parse reads a head into c.response and c.lines. It returns false unless the head is a plain one: net/http reads
-// the others.
-func (c *Call) parse(head []byte) bool {
-	// HTTP/1.1 200 OK
-	const version = "HTTP/1.1 "
-	if len(head) < len(version)+len("200\r\n\r\n") || string(head[:len(version)]) != version {
-		return false
-	}
-	text := string(head) // the fields are parts of it
-	end := strings.IndexByte(text, '\r')
-	status := text[len(version):end]
-	if text[end+1] != '\n' || len(status) < 3 || len(status) > 3 && status[3] != ' ' || !httpfield.IsValue(status) {
-		return false
-	}
-	code := 0
-	for _, d := range []byte(status[:3]) {
-		if d < '0' || d > '9' {
-			return false
-		}
-		code = 10*code + int(d-'0')
-	}
-	if code < 100 {
-		return false
-	}
-	c.lines = c.lines[:0]
-	for rest := text[end+2:]; rest != "\r\n"; {
-		end := strings.IndexByte(rest, '\r')
-		if end < 0 || rest[end+1] != '\n' {
-			return false
-		}
-		field := rest[:end]
-		rest = rest[end+2:]
-		colon := strings.IndexByte(field, ':')
-		if colon <= 0 || !httpfield.IsToken(field[:colon]) || !httpfield.IsValue(field[colon+1:]) {
-			return false // also if it begins with a space, and continues the line before it
-		}
-		name := field[:colon]
-		if !httpfield.IsCanonical(name) {
-			name = http.CanonicalHeaderKey(name)
-		}
-		c.lines = append(c.lines, line{name, textproto.TrimString(field[colon+1:])})
-	}
-	// c.response is used again only after Release.
-	c.response.Status, c.response.StatusCode = status, code
-	c.response.Proto, c.response.ProtoMajor, c.response.ProtoMinor = "HTTP/1.1", 1, 1
-	return true
-}
-
 // frame fills in the header of the final answer and how its body ends.
 func (c *Call) frame(conn *conn, r *Request) error {
 	length, chunked, reuse := int64(-1), false, true
-	for _, l := range c.lines {
+	var trailers []string
+	for i := range conn.head.lines {
+		l := &conn.head.lines[i]
 		switch l.name {
 		case "Content-Length":
 			n, err := strconv.ParseUint(l.value, 10, 63)
@@ -171,6 +124,8 @@ func (c *Call) frame(conn *conn, r *Request) error {
 			chunked = true
 		case "Connection":
 			reuse = reuse && !httpfield.HasToken(l.value, "close")
+		case "Trailer":
+			trailers = append(trailers, l.value)
 		}
 	}
 	if chunked && length >= 0 { // a trick to have the end of the answer seen elsewhere (RFC 9112 §6.3)
@@ -180,10 +135,12 @@ func (c *Call) frame(conn *conn, r *Request) error {
 	resp.Header, resp.Close = c.header, !reuse
 	if r.Answer != nil && resp.StatusCode != http.StatusSwitchingProtocols {
 		resp.Header = r.Answer
+		conn.head.fillWithoutConnection(resp.Header)
+	} else {
+		conn.head.fill(resp.Header)
 	}
-	c.fill(resp.Header)
-	if names := resp.Header["Trailer"]; len(names) > 0 && chunked {
-		resp.Trailer = announced(names)
+	if len(trailers) > 0 && chunked {
+		resp.Trailer = announced(trailers)
 		delete(resp.Header, "Trailer")
 	}
 	code := resp.StatusCode
@@ -214,22 +171,6 @@ func (c *Call) frame(conn *conn, r *Request) error {
 	}
 	resp.Body = &c.body
 	return nil
-}
-
-// fill adds the fields of a head to a header.
-func (c *Call) fill(h http.Header) {
-	values := make([]string, len(c.lines))
-	for i, l := range c.lines {
-		if l.name == "Transfer-Encoding" {
-			continue
-		}
-		values[i] = l.value
-		if prior, ok := h[l.name]; ok {
-			h[l.name] = append(prior, l.value)
-		} else {
-			h[l.name] = values[i : i+1 : i+1]
-		}
-	}
 }
 
 var chunkedEncoding = []string{"chunked"}

@@ -103,8 +103,15 @@ func byPool(method, answer string, piece int) (o outcome, err error, idle bool) 
 		if len(header) > 0 {
 			return o, fmt.Errorf("an answer that is not one gives the header %v", header), false
 		}
-	} else if len(header) > 0 && !reflect.DeepEqual(header, resp.Header) {
-		return o, fmt.Errorf("%v is not %v", header, resp.Header), false
+	} else if len(header) > 0 {
+		if !reflect.DeepEqual(header, resp.Header) {
+			return o, fmt.Errorf("%v is not %v", header, resp.Header), false
+		}
+		for name := range header {
+			if httpfield.IsOfConnection(name) && name != "Connection" {
+				return o, fmt.Errorf("%s is a field of the connection", name), false
+			}
+		}
 	}
 	if err != nil {
 		return outcome{failed: true}, err, false
@@ -142,6 +149,11 @@ func (o *outcome) fill(resp *http.Response) error {
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return nil
+	}
+	for name := range o.header {
+		if httpfield.IsOfConnection(name) {
+			delete(o.header, name)
+		}
 	}
 	body, err := io.ReadAll(resp.Body)
 	o.body, o.failed = string(body), err != nil

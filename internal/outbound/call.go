@@ -27,8 +27,9 @@ type Request struct {
 	Fields []Field // further ones
 	Lines  []byte  // what AppendLines has made of them; then only these are sent. nil: Do calls it
 	Body   []byte  // the complete body; it should fit into the buffers of the kernel
-	// Answer gets the header of the answer, if it is a plain one without an error and no switch of
-	// protocols; nil, and for other answers: another map does.
+	// Answer, which is empty, gets the header of the answer, if it is a plain one without an error and no switch of
+	// protocols. Then the fields of the connection (RFC 9110 §7.6.1) are left out, except a Connection that may
+	// name further ones. nil, and for other answers: another map gets all fields.
 	Answer http.Header
 	Hint   func(code int, header textproto.MIMEHeader) error
 }
@@ -52,7 +53,6 @@ type Call struct {
 	// The answer.
 	response http.Response
 	header   http.Header
-	lines    []line
 	body     body
 }
 
@@ -120,6 +120,7 @@ func (c *Call) done(conn *conn, reuse bool) {
 	switch {
 	case !open: // Stop has closed it
 	case reuse && conn.buffer.Buffered() == 0:
+		conn.head.forget()
 		c.pool.give(conn)
 	default:
 		conn.Close()
@@ -130,10 +131,6 @@ func (c *Call) done(conn *conn, reuse bool) {
 func (c *Call) Release() {
 	c.drop(nil)
 	c.stopped, c.dialing, c.response, c.body = nil, nil, http.Response{}, body{}
-	clear(c.lines[:cap(c.lines)])
-	if c.lines = c.lines[:0]; cap(c.lines) > 64 {
-		c.lines = nil
-	}
 	if cap(c.out) > 16<<10 {
 		c.out = nil
 	}
@@ -155,7 +152,8 @@ func (c *Call) Do(r *Request) (*http.Response, error) {
 		return nil, ErrUnfit
 	}
 	for {
-		conn := c.pool.take(time.Now())
+		now := time.Now()
+		conn := c.pool.take(now)
 		reused := conn != nil
 		if !reused {
 			var err error
@@ -166,7 +164,7 @@ func (c *Call) Do(r *Request) (*http.Response, error) {
 		if err := c.attach(conn); err != nil {
 			return nil, err
 		}
-		n, err := conn.send(c.out, c.pool.options.Timeout, reused)
+		n, err := conn.send(c.out, now, c.pool.options.Timeout, reused)
 		if err != nil {
 			err = c.drop(err)
 			if reused && (n == 0 || mayRepeat(r)) && !c.isStopped() && !isTimeout(err) {

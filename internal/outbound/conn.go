@@ -24,6 +24,7 @@ type conn struct {
 	allowed   int64         // bytes that may still be read; headBytes bounds a head
 	deadline  time.Time     // of reading; zero: none
 	idleSince time.Time     // while it is idle
+	head      head          // of the last answer
 
 	raw    syscall.RawConn // nil: turn cannot be used
 	turn   turn
@@ -91,9 +92,9 @@ var (
 
 // send sends a request, and waits for the first byte of its answer. It returns how many bytes it has sent. If the
 // connection was idle and is not quiet, nothing is sent: what comes before a request cannot be its answer.
-func (c *conn) send(out []byte, timeout time.Duration, wasIdle bool) (sent int, err error) {
+func (c *conn) send(out []byte, now time.Time, timeout time.Duration, wasIdle bool) (sent int, err error) {
 	if wasIdle && c.raw != nil {
-		c.awaitHead(timeout)
+		c.awaitHead(now, timeout)
 		c.turn = turn{out: out}
 		_, err = c.buffer.Peek(1)
 		sent = c.turn.sent
@@ -107,7 +108,7 @@ func (c *conn) send(out []byte, timeout time.Duration, wasIdle bool) (sent int, 
 	if sent += n; err != nil {
 		return sent, err
 	}
-	c.awaitHead(timeout)
+	c.awaitHead(time.Now(), timeout)
 	_, err = c.buffer.Peek(1)
 	return sent, err
 }
@@ -154,8 +155,8 @@ func (c *conn) takeTurn(fd uintptr) bool {
 const headSlack = 100 * time.Millisecond
 
 // awaitHead bounds the time for the head of an answer. If that fails, so does reading.
-func (c *conn) awaitHead(timeout time.Duration) {
-	until := time.Now().Add(timeout)
+func (c *conn) awaitHead(now time.Time, timeout time.Duration) {
+	until := now.Add(timeout)
 	if early := until.Sub(c.deadline); early >= 0 && early < min(headSlack, timeout/16) {
 		return
 	}

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"fairshare/internal/httpfield"
 )
 
 // headDelay is how long the head of an answer without a length waits for the
@@ -16,10 +18,10 @@ const headDelay = 2 * time.Millisecond
 func (q *exchange) answer(resp *http.Response) {
 	defer resp.Body.Close()
 	h := q.w.Header()
-	if q.filled {
-		dropConnectionFields(h)
-	} else {
+	if !q.filled {
 		copyAnswerHeader(h, resp.Header)
+	} else if len(h["Connection"]) > 0 {
+		dropConnectionFields(h)
 	}
 	if _, ok := h["Content-Type"]; !ok {
 		h["Content-Type"] = nil // else net/http guesses one
@@ -82,7 +84,7 @@ func (q *exchange) trailer(resp *http.Response, announced int) {
 	http.NewResponseController(q.w).Flush()
 	h := q.w.Header()
 	for name, values := range resp.Trailer {
-		if isHopByHop(name) || name == "Content-Length" {
+		if httpfield.IsOfConnection(name) || name == "Content-Length" {
 			continue // not allowed in a trailer (RFC 9110 §6.5.1)
 		}
 		if len(resp.Trailer) != announced {

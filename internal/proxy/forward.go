@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"time"
 
 	"fairshare/internal/outbound"
 )
@@ -39,7 +38,7 @@ type exchange struct {
 	cancel context.CancelCauseFunc // of ctx
 	trace  httptrace.ClientTrace
 	call   *outbound.Call   // nil: the transport is used
-	filled bool             // the header of the answer is that of w already
+	filled bool             // w has the header of the answer already, see outbound.Request.Answer
 	body   *body            // nil: none
 	lines  []byte           // of the request, if repeat knows them
 	own    []outbound.Field // of the request, besides the client's header; nil: the header has them
@@ -200,7 +199,7 @@ func (q *exchange) unwatchClient() {
 // send sends the request to the least busy upstream. If it accepts no connection, so that
 // nothing was sent, send tries the others of the site. q.up is nil if none is up.
 func (q *exchange) send(upgrade bool) (*http.Response, error) {
-	if q.up = q.pool.pick(nil, time.Now()); q.up == nil {
+	if q.up = q.pool.pickNow(nil); q.up == nil {
 		return nil, errAllDown
 	}
 	q.rewrite(upgrade)
@@ -212,7 +211,7 @@ func (q *exchange) send(upgrade bool) (*http.Response, error) {
 		}
 		q.pool.failedConnection(q.up, q.Log, err)
 		tried = append(tried, q.up)
-		next := q.pool.pick(tried, time.Now())
+		next := q.pool.pickNow(tried)
 		if next == nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"fairshare/internal/httpfield"
 	"fairshare/internal/outbound"
 )
 
@@ -229,7 +230,7 @@ func dropConnectionFields(h http.Header) {
 		}
 	}
 	for name := range h {
-		if isHopByHop(name) {
+		if httpfield.IsOfConnection(name) {
 			delete(h, name)
 		}
 	}

@@ -190,16 +190,6 @@ var fullNames, endings, lastWords, beginnings = func() (
 
 func lastWord(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }
 
-// isHopByHop reports whether the kind of a canonical name is hopByHop.
-func isHopByHop(name string) bool {
-	switch name {
-	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
-		"Transfer-Encoding", "Upgrade", "Http2-Settings", "Expect":
-		return true
-	}
-	return false
-}
-
 // isUsual reports whether a header is one of those that most clients send, and ordinary.
 func isUsual(name string) bool {
 	switch name {

@@ -127,6 +127,14 @@ func (p *pool) pick(tried []*upstream, now time.Time) *upstream {
 	return best
 }
 
+// pickNow is pick at the present time, which does not matter for a single upstream.
+func (p *pool) pickNow(tried []*upstream) *upstream {
+	if len(p.ups) == 1 {
+		return p.pick(tried, time.Time{})
+	}
+	return p.pick(tried, time.Now())
+}
+
 func (up *upstream) release() { up.busy.Add(-1) }
 
 // share returns which part of the usual requests the upstream gets: less than 1 during its

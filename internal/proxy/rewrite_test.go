@@ -14,6 +14,7 @@ import (
 
 	"fairshare"
 	"fairshare/httpguard"
+	"fairshare/internal/httpfield"
 	"fairshare/limittest"
 )
 
@@ -131,8 +132,8 @@ func TestKinds(t *testing.T) {
 		}
 	}
 	for name, k := range kinds {
-		if isUsual(name) || isHopByHop(name) != (k == hopByHop) {
-			t.Errorf("%s: usual %t, of one connection %t, kind %d", name, isUsual(name), isHopByHop(name), k)
+		if isUsual(name) || httpfield.IsOfConnection(name) != (k == hopByHop) {
+			t.Errorf("%s: usual %t, of one connection %t, kind %d", name, isUsual(name), httpfield.IsOfConnection(name), k)
 		}
 	}
 	source, err := os.ReadFile("kinds.go")

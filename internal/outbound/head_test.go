@@ -1,0 +1,85 @@
+package outbound
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// facts returns what a head says, as text for comparison.
+func facts(h *head, b string) string {
+	if !h.parse([]byte(b)) {
+		return "not plain"
+	}
+	all, without := http.Header{}, http.Header{}
+	h.fill(all)
+	h.fillWithoutConnection(without)
+	return fmt.Sprint(h.status, h.code, len(h.lines), all, without)
+}
+
+// A head that shares lines with the one before it is read as if it were the first one.
+func TestHeadsAreReadAsIfTheyWereTheFirst(t *testing.T) {
+	var heads []string
+	for _, answer := range answers {
+		if i := strings.Index(answer, "\r\n\r\n"); i >= 0 && i < bufferBytes {
+			heads = append(heads, answer[:i+4])
+		}
+	}
+	lines := []string{"Date: 1", "Date: 2", "Server: a", "server: a", "Set-Cookie: a=b", "Set-Cookie: a=b",
+		"Set-Cookie: c=d", "Content-Length: 5", "Content-Length: 6", "Connection: keep-alive", "Connection: Date, x",
+		"Connection: close", "X:", "x: ", "X : ", "Keep-Alive: 5", "A b: c", "", " folded", "X: \x00"}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		head := "HTTP/1.1 " + []string{"200 OK", "404 Not Found", "2000", "", "99"}[min(random.IntN(40), 4)%5*random.IntN(2)] +
+			"\r\n"
+		for range random.IntN(8) {
+			if line := lines[random.IntN(len(lines)-random.IntN(6))]; line != "" {
+				head += line + "\r\n"
+			}
+		}
+		heads = append(heads, head+"\r\n")
+	}
+	long := "HTTP/1.1 200 OK\r\n" + strings.Repeat("a:\r\n", 900)
+	heads = append(heads, long+"\r\n", long+"b:\r\n\r\n")
+	var h head
+	for range 20_000 {
+		b := heads[random.IntN(len(heads))]
+		if got, want := facts(&h, b), facts(new(head), b); got != want {
+			t.Fatalf("%q:\ngot  %s\nwant %s", b, got, want)
+		}
+	}
+	for i := range 2000 { // all lines are new
+		var b bytes.Buffer
+		fmt.Fprint(&b, "HTTP/1.1 200 OK\r\n")
+		for j := range i % 900 {
+			fmt.Fprintf(&b, "%d:%d\r\n", j, i)
+		}
+		if b.Len() < bufferBytes {
+			facts(&h, b.String()+"\r\n")
+		}
+	}
+	if cap(h.lines) > 16*bufferBytes {
+		t.Errorf("%d lines are remembered", cap(h.lines))
+	}
+	h.forget()
+	if !reflect.DeepEqual(h, head{}) {
+		t.Error("a long head is remembered")
+	}
+}
+
+// Lines that come again need no memory.
+func TestRepeatedLinesNeedNoMemory(t *testing.T) {
+	b := []byte("HTTP/1.1 200 OK\r\nServer: a\r\nContent-Type: text/html\r\nDate: 1\r\nContent-Length: 5\r\n\r\n")
+	other := bytes.Replace(b, []byte("Server: a\r\n"), nil, 1)
+	var h head
+	h.parse(b)
+	h.parse(other)
+	h.parse(b)
+	if n := testing.AllocsPerRun(100, func() { h.parse(b) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
