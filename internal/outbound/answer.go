@@ -75,18 +75,31 @@ func headOf(b *bufio.Reader) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if i := bytes.Index(have[from:], []byte("\r\n\r\n")); i >= 0 {
-			return have[:from+i+4], nil
+		if end := headEnd(have, from); end > 0 {
+			return have[:end], nil
 		}
 		if len(have) == b.Size() || hasBareLF(have, from) {
 			return nil, nil
 		}
-		from = max(0, len(have)-3)
+		from = len(have)
 		if _, err := b.Peek(len(have) + 1); err != nil {
 			if err == io.EOF {
 				return nil, nil // net/http finds the fault
 			}
 			return nil, err
+		}
+	}
+}
+
+// headEnd returns the size of the head at the beginning of b, 0 if its end is not in b[from:].
+func headEnd(b []byte, from int) int {
+	for i := from; ; i++ {
+		at := bytes.IndexByte(b[i:], '\n')
+		if at < 0 {
+			return 0
+		}
+		if i += at; i >= 3 && string(b[i-3:i]) == "\r\n\r" {
+			return i + 1
 		}
 	}
 }

@@ -33,9 +33,12 @@ func TestHeadsAreReadAsIfTheyWereTheFirst(t *testing.T) {
 		"Set-Cookie: c=d", "Content-Length: 5", "Content-Length: 6", "Connection: keep-alive", "Connection: Date, x",
 		"Connection: close", "X:", "x: ", "X : ", "Keep-Alive: 5", "A b: c", "", " folded", "X: \x00"}
 	random := rand.New(rand.NewPCG(1, 2))
+	statuses := []string{"404 Not Found", "2000", "", "99"}
 	for range 3000 {
-		head := "HTTP/1.1 " + []string{"200 OK", "404 Not Found", "2000", "", "99"}[min(random.IntN(40), 4)%5*random.IntN(2)] +
-			"\r\n"
+		head := "HTTP/1.1 200 OK\r\n"
+		if i := random.IntN(40); i < len(statuses) {
+			head = "HTTP/1.1 " + statuses[i] + "\r\n"
+		}
 		for range random.IntN(8) {
 			if line := lines[random.IntN(len(lines)-random.IntN(6))]; line != "" {
 				head += line + "\r\n"

@@ -27,7 +27,7 @@ type repeat struct {
 	lines      []byte           // that the upstream gets in their place
 }
 
-// Bounds of what a connection remembers: a connection of the lane needs at most 3 KiB.
+// Bounds of what a connection remembers. With the lines, it needs at most 4 KiB.
 const (
 	repeatedFields = 16
 	repeatedBytes  = 1 << 10 // of fields

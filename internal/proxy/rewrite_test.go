@@ -133,7 +133,8 @@ func TestKinds(t *testing.T) {
 	}
 	for name, k := range kinds {
 		if isUsual(name) || httpfield.IsOfConnection(name) != (k == hopByHop) {
-			t.Errorf("%s: usual %t, of one connection %t, kind %d", name, isUsual(name), httpfield.IsOfConnection(name), k)
+			t.Errorf("%s: usual %t, of one connection %t, kind %d", name, isUsual(name),
+				httpfield.IsOfConnection(name), k)
 		}
 	}
 	source, err := os.ReadFile("kinds.go")
