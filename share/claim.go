@@ -13,8 +13,8 @@ import (
 	"fairshare/internal/network"
 )
 
-// A Claim holds the keys and the weight with which a request waits. It does not refer to the
-// request.
+// A Claim holds the keys and the weight with which a request waits, and has room for its turn. It does
+// not refer to the request. It must not be copied once it waits.
 type Claim struct {
 	keys   [MaxParts + 1]uint64 // of the nodes, from the top level down
 	depth  uint8
@@ -26,6 +26,8 @@ type Claim struct {
 	waited time.Duration // for how long the visitor has been waiting; 0: it does not wait
 
 	path, network uint64 // for the search for the capacity
+
+	turn Turn // used by the first Wait
 }
 
 // terms are the options and seeds from which claims are made.

@@ -538,3 +538,22 @@ func TestIsBusyWhileRequestsWaitAndAFewSecondsLater(t *testing.T) {
 		second.Done()
 	})
 }
+
+// A claim that is used again, against its documentation, gives a turn of its own.
+func TestClaimUsedTwice(t *testing.T) {
+	q := New(Options{Capacity: 2, Wait: -1})
+	claim := q.Claim(request("192.0.2.1", time.Now()))
+	first, err := q.Wait(t.Context(), &claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := q.Wait(t.Context(), &claim)
+	if err != nil || first == second || q.Stats().Inside != 2 {
+		t.Fatal(err, q.Stats())
+	}
+	second.Done()
+	first.Done()
+	if inside := q.Stats().Inside; inside != 0 {
+		t.Error(inside)
+	}
+}

@@ -64,7 +64,11 @@ func newWaiter() any {
 // ctx, there is no turn, and the upstream must not get the request. c must be from a Claim of this
 // Queue.
 func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
-	t := &Turn{queue: q, path: c.path, network: c.network}
+	t := &c.turn
+	if t.queue != nil { // the claim was used before
+		t = new(Turn)
+	}
+	t.queue, t.path, t.network = q, c.path, c.network
 	var w *waiter
 	q.mu.Lock()
 	q.schedule.arrive(t, c, q.now())
@@ -94,6 +98,12 @@ func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 	select {
 	case <-w.ready:
 		err = ctx.Err()
+		if err == nil && t.state == inside { // what changed the state has noted all else
+			w.timer.Stop()
+			t.ready = nil
+			q.waiters.Put(w)
+			return t, nil
+		}
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-w.timer.C:
