@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"fairshare/internal/network"
 )
 
 // Decide judges one request on arrival. The proxy, the middleware, [Guard.Do]
@@ -36,6 +38,7 @@ func (g *Guard) Decide(ctx context.Context, req *Request) (v Verdict, err error)
 	d.wallTime = wallTime
 	v.DryRun, v.d, v.gen = g.policy.DryRun, d, d.gen.Load()
 	err = g.decide(ctx, d, &v)
+	d.remember()
 	d.notePages(v.Action == Allow, d.tried || len(d.takes) == 0)
 	d.req = nil
 	if v.Action == Undecided {
@@ -198,16 +201,19 @@ func (g *Guard) isCeiling(limit int) bool { return limit >= g.firstCeiling }
 
 // key returns the request's key of a limit; limits by the same parts share it.
 func (d *decision) key(limit int) []byte {
-	of := d.guard.uses[limit].key
+	use := &d.guard.uses[limit]
+	of := use.key
 	if d.known>>of&1 != 0 {
 		return d.keyOf[of]
 	}
 	begin := len(d.keys)
-	if by := d.guard.limits[limit].By; len(by) == 1 && d.isPlainClient() &&
-		(by[0].Kind == ByAddr || by[0].Kind == ByVisitor && d.req.Visitor.ID == 0) {
-		d.keys = appendAddr(d.keys, ByAddr, d.req.Addr, d.guard.bits4, d.guard.bits6) // as appendKey, and faster
-	} else {
-		d.keys = d.appendKey(d.keys, by)
+	switch { // as appendKey, and faster
+	case use.only == 0 || !d.isPlainClient() || use.only == ByVisitor && d.req.Visitor.ID != 0:
+		d.keys = d.appendKey(d.keys, d.guard.limits[limit].By)
+	case use.only == ByNetwork:
+		d.keys = appendAddr(d.keys, ByNetwork, d.req.Addr, network.Bits4, network.Bits6)
+	default:
+		d.keys = appendAddr(d.keys, ByAddr, d.req.Addr, d.guard.bits4, d.guard.bits6)
 	}
 	if d.site >= 0 && d.guard.policy.SitesApart {
 		d.keys = appendSite(d.keys, d.siteName())

@@ -45,14 +45,14 @@ type decision struct {
 	page      Page // of the request
 	pageKnown bool // page is filled in
 
-	keys    []byte // memory of the keys
-	known   uint64 // the numbers of limitUse.key whose keys are in keyOf
-	keyOf   [manyKeys][]byte
-	buf     []byte // of fold
-	agent   []byte // the folded user agent
-	folded  bool   // agent is filled in
-	cookie  cookieState
-	referer refererSet // kinds of its Referer fields; 0 until known
+	keys       []byte // memory of the keys
+	known      uint64 // the numbers of limitUse.key whose keys are in keyOf
+	keyOf      [manyKeys][]byte
+	buf        []byte // of fold
+	agentLower []byte // the folded user agent
+	folded     bool   // agentLower is filled in
+	cookie     cookieState
+	referer    refererSet // kinds of its Referer fields; 0 until known
 
 	aged   bool // the client has standing by age
 	client clientName
@@ -72,8 +72,7 @@ type decision struct {
 	counts    bool // a limit that counts pages was gathered
 	covered   []coveredRequest
 
-	agentHolds uint64 // which of guard.agents hold
-	agentKnown bool   // agentHolds is filled in
+	agent, query knownText
 }
 
 // A settlement says which rule a take is for, and what of it is settled so far.
@@ -102,7 +101,8 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.group, d.holds, d.released = nil, false, 0
 	d.hashes.page, d.hashes.query, d.dryBlock = 0, 0, nil
 	d.keys, d.known = d.keys[:0], 0
-	d.folded, d.agentKnown, d.pageKnown, d.cookie, d.referer = false, false, false, cookieUnknown, 0
+	d.folded, d.pageKnown, d.cookie, d.referer = false, false, cookieUnknown, 0
+	d.agent.hashed, d.query.hashed = false, false
 	d.covered, d.counts, d.kindKnown = d.covered[:0], false, false
 	d.paths, d.canonical = nil, ""
 	d.setSite()
@@ -129,9 +129,9 @@ func (d *decision) fold(s string) string {
 
 func (d *decision) foldedUserAgent() string {
 	if !d.folded {
-		d.agent, d.folded = appendLower(d.agent[:0], d.req.UserAgent), true
+		d.agentLower, d.folded = appendLower(d.agentLower[:0], d.req.UserAgent), true
 	}
-	return unsafe.String(unsafe.SliceData(d.agent), len(d.agent))
+	return unsafe.String(unsafe.SliceData(d.agentLower), len(d.agentLower))
 }
 
 func (d *decision) cookies() cookieState {

@@ -34,6 +34,7 @@ func (g *Guard) MatchEarly(req *Request) {
 		req.early.policy = g.policy
 		copy(req.early.rules[:], candidates)
 	}
+	d.remember()
 	d.req = nil
 	g.decisions.Put(d)
 }

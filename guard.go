@@ -34,8 +34,10 @@ type Guard struct {
 	latest       atomic.Int64 // the latest time that is believed, Unix ns
 	claimed      atomic.Int64 // the time of the last request, if it is far ahead of latest; else minTime
 	decisions    sync.Pool
-	agents       []*condition // user agent conditions that agentCache remembers
-	agentCache   agentCache
+	seed         maphash.Seed // of textSlots
+	agents       textCache
+	queries      textCache
+	paths        textSlots // the path sets of walkIndex.paths
 	groups       groups
 	waiting      waiting
 	busy         atomic.Pointer[func(site string) bool] // nil: UseBusy was not called
@@ -51,9 +53,10 @@ type Guard struct {
 type limitUse struct {
 	key      uint8 // limits with the same key have the same number, see decision.known
 	resource Resource
-	held     bool // see Resource.Held
-	costly   bool // see Limit.costly
-	picky    bool // it may not count a request, or count it at a rate of the request: see decision.countsUnder
+	held     bool    // see Resource.Held
+	costly   bool    // see Limit.costly
+	only     KeyKind // the key is an address, a visitor or a usual network, and nothing else; 0: it is not
+	picky    bool    // it may not count a request, or count it at a rate of the request: see decision.countsUnder
 }
 
 // A compiledRule is a rule as the walk needs it.
@@ -123,8 +126,9 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 	}
 	for i := range g.limits {
 		l := &g.limits[i]
-		g.uses = append(g.uses, limitUse{key: g.keyNumber(i), resource: l.Resource, held: l.Resource.Held(),
-			costly: l.costly(), picky: l.Count == Pages || l.Distinct != EveryRequest || l.CrawlDelay})
+		g.uses = append(g.uses, limitUse{key: g.keyNumber(i), only: onlyKind(l.By),
+			resource: l.Resource, held: l.Resource.Held(), costly: l.costly(),
+			picky: l.Count == Pages || l.Distinct != EveryRequest || l.CrawlDelay})
 		if g.limits[i].Distinct != EveryRequest {
 			if g.distinct == nil {
 				g.distinct = make([]uint64, len(g.limits))
@@ -160,9 +164,9 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 				return nil, &RuleError{Rule: i, Name: r.Name, Err: err}
 			}
 		}
-		g.numberAgents(c.match)
-		g.numberAgents(c.ends)
-		g.numberAgents(c.unless)
+		g.number(c.match)
+		g.number(c.ends)
+		g.number(c.unless)
 		g.rules[i] = c
 	}
 	for i := range g.rules {
@@ -204,7 +208,7 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 		}
 	}
 	g.sortSites()
-	g.agentCache.seed = maphash.MakeSeed()
+	g.seed = maphash.MakeSeed()
 	g.latest.Store(minTime)
 	g.claimed.Store(minTime)
 	g.decisions.New = func() any {
@@ -227,6 +231,18 @@ func (g *Guard) keyNumber(i int) uint8 {
 		next = max(next, min(g.uses[j].key+1, manyKeys))
 	}
 	return next
+}
+
+// onlyKind returns the kind of a key that is an address, a visitor or a network of the usual size,
+// and nothing else; 0 for other keys.
+func onlyKind(by []KeyPart) KeyKind {
+	if len(by) == 1 {
+		switch by[0] {
+		case KeyPart{Kind: ByAddr}, KeyPart{Kind: ByVisitor}, KeyPart{Kind: ByNetwork}:
+			return by[0].Kind
+		}
+	}
+	return 0
 }
 
 var errNoBans = errors.New("the rule bans clients, but the guard has no Bans: pass membans.New(0) to NewGuard")

@@ -70,8 +70,8 @@ func ticks(t time.Time) uint64 { return uint64(t.Unix()/int64(tick/time.Second))
 // since returns how many ticks have gone by; a time in the future counts as
 // now.
 func since(then, now uint64) uint64 {
-	d := (now - then) & tickMask
-	return d &^ -(d >> (tickBits - 1)) // without a branch: 0 if the highest bit is set
+	const unused = 64 - tickBits
+	return uint64(max(0, int64((now-then)<<unused)>>unused)) // the highest bit is the sign
 }
 
 // A clientName is what a client is remembered under. The zero clientName is
@@ -173,17 +173,16 @@ func (h *History) put(set []atomic.Uint64, word, now uint64) {
 			victim, old = i, w
 			break
 		}
-		first, idle := w>>tickBits&tickMask, since(w&tickMask, now)
-		var rank uint64
-		switch {
-		case first == hasAged && idle < agedFor:
+		idle := since(w, now)
+		rank := 2*tickMask + idle // may be forgotten
+		if w>>tickBits&tickMask != hasAged {
+			if idle < cameFor {
+				rank = tickMask - since(w>>tickBits, now)
+			}
+		} else if idle < agedFor {
 			continue
-		case first != hasAged && idle < cameFor:
-			rank = tickMask - since(first, now)
-		default:
-			rank = 2*tickMask + idle // may be forgotten
 		}
-		if victim < 0 || rank > best {
+		if rank > best { // no rank is 0
 			victim, old, best = i, w, rank
 		}
 	}

@@ -158,7 +158,7 @@ type condition struct {
 	not      matcher
 	seen     uint8 // place in guard.seen
 	standing
-	bit int // user agent: place among the conditions that are remembered, from 1; 0: not remembered
+	bit int // user agent and query: place in textCache.conditions, from 1; 0: not remembered
 }
 
 // A matcher is a compiled Match: all conditions must hold, the cheap ones
@@ -397,14 +397,12 @@ func (c *condition) holds(d *decision) bool {
 		return c.holdsPath(d)
 	case cookieField:
 		return c.holdsCookie(d)
-	case userAgentField:
-		return c.holdsUserAgent(d)
+	case userAgentField, queryField:
+		return c.holdsText(d)
 	case headerField:
 		return c.holdsHeader(d)
 	case refererField:
 		return c.holdsReferer(d)
-	case queryField:
-		return c.holdsEncoded(d, req.Query)
 	case formField:
 		return c.holdsForm(d)
 	case hostnameField:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	mathbits "math/bits"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -21,7 +22,9 @@ type walkIndex struct {
 	byMethod [][]uint64
 	paths    pathIndex
 	byPath   [][]uint64   // the rules of each path set of paths
+	plain    []uint64     // simple limits without a condition that is left
 	anyPath  []uint64     // rules without an indexed path condition
+	salt     uint64       // of the paths that Guard.paths remembers; 0: none, matching is cheap
 	strict   uint64       // path sets of restrictions, for which "/a/" is "/a" too
 	bots     []uint64     // rules that hold for bots only, and limits with CrawlDelay
 	queries  []uint64     // rules that hold only with a query
@@ -142,7 +145,16 @@ func newWalkIndex(rules []compiledRule, places []int32, foldPaths bool) *walkInd
 			simple: rules[i].simple(), dry: rules[i].DryRun})
 	}
 	x.paths.addFilter()
+	if len(x.paths.others) > 0 || len(x.paths.exact)+len(x.paths.ends) > 0 && x.paths.fold {
+		x.salt = rand.Uint64() | 1
+	}
 	x.share()
+	x.plain = make([]uint64, words)
+	for i := range x.steps {
+		if step := &x.steps[i]; step.simple == simpleLimit && len(step.own) == 0 && step.uses == 0 {
+			x.plain[i/64] |= 1 << (i % 64)
+		}
+	}
 	x.markEarly(rules)
 	return x
 }
@@ -289,11 +301,7 @@ func (x *walkIndex) candidates(d *decision, set []uint64) bool {
 	}
 	copy(set, x.anyPath)
 	if len(x.byPath) > 0 {
-		paths := x.paths.match(d, req.Path)
-		if n := len(req.Path); n >= 2 && req.Path[n-1] == '/' { // as in condition.fitsPath
-			paths |= x.paths.match(d, trimSlash(req.Path)) & x.strict
-		}
-		for ; paths != 0; paths &= paths - 1 {
+		for paths := x.pathSets(d); paths != 0; paths &= paths - 1 {
 			for i, rules := range x.byPath[mathbits.TrailingZeros64(paths)] {
 				set[i] |= rules
 			}
@@ -313,6 +321,25 @@ func (x *walkIndex) candidates(d *decision, set []uint64) bool {
 		}
 	}
 	return true
+}
+
+// pathSets returns the path sets that the request's path fits.
+func (x *walkIndex) pathSets(d *decision) (paths uint64) {
+	path, hash, slots := d.req.Path, uint64(0), &d.guard.paths
+	if x.salt != 0 {
+		hash = maphash.String(d.guard.seed, path) ^ x.salt
+		if known, sets := slots.get(hash); known != 0 {
+			return sets
+		}
+	}
+	paths = x.paths.match(d, path)
+	if n := len(path); n >= 2 && path[n-1] == '/' { // as in condition.fitsPath
+		paths |= x.paths.match(d, trimSlash(path)) & x.strict
+	}
+	if x.salt != 0 {
+		slots.put(hash, 1, paths)
+	}
+	return paths
 }
 
 // walk goes through the rules and gathers the takes. It returns the rule that
@@ -338,7 +365,12 @@ func (g *Guard) walk(d *decision, v *Verdict) *compiledRule {
 	together := !d.req.Via.IsValid() && !d.probe // the rules that hold are gathered at the end, see takeGroup
 walk:
 	for word := range candidates {
-		for rules := candidates[word]; rules != 0; {
+		rules := candidates[word]
+		if together {
+			hold[word] = rules & x.plain[word]
+			rules &^= x.plain[word]
+		}
+		for rules != 0 {
 			rule := mathbits.TrailingZeros64(rules)
 			step := &steps[word*64+rule]
 			rules &= rules - 1
@@ -363,8 +395,10 @@ walk:
 			switch {
 			case !together || step.simple == notSimple:
 				if together {
-					d.gatherHold(x)
 					together = false
+					hold[word] &= 1<<rule - 1
+					d.gatherHold(x)
+					rules |= candidates[word] & x.plain[word] &^ (2<<rule - 1)
 				}
 				if block, ends := g.apply(int(step.rule), d, v); ends {
 					return block
@@ -373,6 +407,7 @@ walk:
 			default:
 				hold[word] |= 1 << rule
 				if step.simple == simpleAllow {
+					hold[word] &= 2<<rule - 1
 					break walk
 				}
 			}

@@ -26,8 +26,9 @@ type preparedTake struct {
 
 // A preparedKey has the tracked limits of one key, see limit.tracked.
 type preparedKey struct {
-	tracked []*limit
-	ids     uint64 // of these limits, as in a cell of holdings; 0: there are none or too many
+	tracked   []*limit
+	ids       uint64                // of these limits, as in a cell of holdings; 0: there are none or too many
+	resources fairshare.ResourceSet // of these limits
 }
 
 // mostPrepared is how many limits that are charged on arrival may be prepared.
@@ -52,6 +53,7 @@ func (l *Limiter) Prepare(limits, keys []int) fairshare.PreparedTakes {
 		switch {
 		case lim.kind == concurrent, lim.tracked && lim.fast && !lim.costly:
 			p.keys[key].tracked = append(p.keys[key].tracked, lim)
+			p.keys[key].resources |= 1 << lim.resource
 			p.resources |= 1 << lim.resource
 		case lim.fast && !lim.settled && len(p.spent) < mostPrepared:
 			p.spent = append(p.spent, preparedTake{lim, key})
@@ -295,6 +297,10 @@ func (k *preparedKey) giveBack(s *slots, name *[2]uint64, resources fairshare.Re
 	}
 	of := holderOf(name)
 	c := taken.first(&of)
+	if c != nil && c.ids == k.ids && k.resources&^resources == 0 && c.held == [...]int64{1, 1, 1, 1} {
+		taken.remove(of.cellIndex) // of the only request in progress
+		return
+	}
 	for lane, lim := range k.tracked {
 		if !resources.Has(lim.resource) {
 			continue

@@ -2,7 +2,6 @@ package policyfile_test
 
 import (
 	"fmt"
-	"net/http"
 	"net/netip"
 	"testing"
 	"time"
@@ -31,6 +30,11 @@ func BenchmarkDecideBuiltIn(b *testing.B) {
 	})
 }
 
+// canonicalHeader is a header of canonical names, as httpguard has it.
+type canonicalHeader map[string][]string
+
+func (h canonicalHeader) Values(name string) []string { return h[name] }
+
 func decideBuiltIn(b *testing.B, clients uint32, bans *membans.Bans) {
 	file := policyfile.BuiltIn()
 	file.Provide(policyfile.Facts{Bots: true, Busy: true, Attempts: true})
@@ -46,7 +50,7 @@ func decideBuiltIn(b *testing.B, clients uint32, bans *membans.Bans) {
 	req := fairshare.Request{
 		Method: "GET", Host: "www.example.org",
 		UserAgent: "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/131.0.0.0 Safari/537.36",
-		Header:    http.Header{"Cookie": {"session=0123456789abcdef; theme=dark"}, "Accept": {"text/html"}},
+		Header:    canonicalHeader{"Cookie": {"session=0123456789abcdef; theme=dark"}, "Accept": {"text/html"}},
 	}
 	req.SetTarget("/wiki/Fair_queuing?page=2")
 	start := time.Unix(1_800_000_000, 0)
