@@ -120,15 +120,14 @@ func (r *Registry) ReferenceKey(ctx context.Context) (secret []byte, err error) 
 	return secret, nil
 }
 
-// Now returns the time by the clock of the registry, and not by that of Options.Now. See
-// [Registry.ClockAhead].
+// Now returns the time by the clock of the database, and not by that of Options.Now.
 func (r *Registry) Now(ctx context.Context) (now time.Time, err error) {
+	var ns int64
 	err = r.reading(ctx, func(ctx context.Context, from *pgxpool.Conn) error {
-		database, shift, _, err := r.readClock(ctx, from)
-		now = database.Add(shift)
+		_, err := r.row(ctx, from, "SELECT "+databaseNow, nil, &ns)
 		return err
 	})
-	return now, err
+	return time.Unix(0, ns), err
 }
 
 // VisitorSecrets returns the secrets that sign visitors' cookies on all servers, as

@@ -27,26 +27,12 @@ func (rt *Runtime) sharedWall(p *Policy, t time.Time) time.Time {
 	return p.Wall(t)
 }
 
-// A clock that is corrected gradually differs a bit more each time. Then all is read again once in
-// convertEach, or when it differs by farClock.
-const (
-	convertEach = 10 * time.Minute
-	farClock    = time.Minute
-)
-
-// mustConvert reports whether the records of this server have to be read again, since the clock of
-// this machine has changed by so much against the shared one. It is used by run.
-func (g *group) mustConvert(by time.Duration) bool {
-	return by.Abs() >= farClock || by.Abs() >= sameClock && time.Since(g.convertedAt) >= convertEach
-}
-
-// reportClock logs when the clock of this machine is wrong, and when it is right again. If the
-// clock of the database was set, only that is logged: a clock that agrees with the database now,
-// or did before, is not wrong. It is used by run.
+// reportClock logs when the clock of this machine is wrong by that of the database, and when
+// it is right again. It is used by run.
 func (g *group) reportClock() {
-	if (g.clockWrong != 0) != g.clockReported {
-		g.clockReported = !g.clockReported
-		g.log(clockLine(g.clockWrong))
+	if ahead := g.clockAhead.Load(); ahead != nil && (*ahead != 0) != g.clockWrong {
+		g.clockWrong = !g.clockWrong
+		g.log(clockLine(*ahead))
 	}
 }
 

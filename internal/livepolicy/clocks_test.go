@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"fairshare"
@@ -257,89 +256,6 @@ func TestForgottenClientHasOneLimitAtMembersWithWrongClocks(t *testing.T) {
 	join(members[1].folder)
 	members = append(members[:1], members[2:]...)
 	check("one restarts", 0, 0, 0)
-}
-
-// When the clock of the database is set, decisions in force keep their ends, and the clocks of members are not said to
-// be wrong. A decision that is made then ends in time, too.
-func TestDatabaseClockIsSet(t *testing.T) {
-	db := pgtest.Start(t)
-	members := make([]*member, 2)
-	for i := range members {
-		members[i] = openMember(t, db.URL("postgres"), parseFile(t, "rules: []\n"), t.TempDir(), httpguard.NewClock())
-	}
-	decide := func(addr string) {
-		t.Helper()
-		r, err := setup.OpenRegistry(t.Context(), members[0].folder, time.Now, sqlregistry.Options{MustExist: true})
-		must(t, err)
-		defer r.Close()
-		now := time.Now()
-		must(t, r.SetOverride(t.Context(), registry.OverrideRecord{Client: client(t, addr), Action: fairshare.Refuse,
-			Since: now, Until: now.Add(30 * time.Minute)}))
-	}
-	check := func(what string, n, set int) {
-		t.Helper()
-		for i, m := range members {
-			for range 5 { // connections were cut
-				if m.group().sync(t.Context()) == nil {
-					break
-				}
-			}
-			m.group().reportClock()
-			own, err := m.group().writing(t.Context())
-			must(t, err)
-			all, _, err := own.Overrides(t.Context())
-			if must(t, err); len(all) != n {
-				t.Errorf("%s: member %d has %d decisions, want %d", what, i, len(all), n)
-			}
-			for _, o := range all {
-				if left := time.Until(o.Until); left < 28*time.Minute || left > 31*time.Minute {
-					t.Errorf("%s: at member %d the decision about %v ends in %v", what, i, o.Client, left)
-				}
-			}
-			if lines := m.logged("the clock of this machine"); len(lines) > 0 {
-				t.Errorf("%s: member %d logged %q", what, i, lines)
-			}
-		}
-		lines := append(members[0].logged("the clock of the database was set"),
-			members[1].logged("the clock of the database was set")...)
-		if len(lines) != set {
-			t.Errorf("%s: logged %q", what, lines)
-		}
-	}
-	decide("203.0.113.1")
-	check("at first", 1, 0)
-	db.SetClock(t, time.Hour)
-	check("an hour ahead", 1, 1)
-	decide("203.0.113.2")
-	check("an hour ahead, and a decision", 2, 1)
-	db.SetClock(t, -2*time.Hour)
-	check("two hours behind", 2, 2)
-	decide("203.0.113.3")
-	check("two hours behind, and a decision", 3, 2)
-}
-
-// A clock that is corrected gradually does not have all records read again each time.
-func TestGradualCorrectionConvertsRarely(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var g group
-		converted, used := 0, time.Duration(0)
-		for off := time.Duration(0); off <= time.Hour; off += time.Second / 12 { // chrony: a second in 12 seconds
-			if g.mustConvert(off.Round(time.Second) - used) {
-				g.convertedAt, used = time.Now(), off.Round(time.Second)
-				converted++
-			}
-			if (off - used).Abs() > farClock+time.Second {
-				t.Fatalf("records are off by %v", off-used)
-			}
-			time.Sleep(time.Second)
-		}
-		if converted > 75 {
-			t.Errorf("read %d times in 12 hours", converted)
-		}
-		if used = 0; !g.mustConvert(time.Hour) {
-			t.Error("a clock that was set is not noticed at once")
-		}
-	})
 }
 
 // Lines of a log are judged at their own time. That they are read late says nothing about the clock.

@@ -79,12 +79,8 @@ type group struct {
 	// latest reading, after that reading. So each reading begins where the one before the latest ended.
 	seenTo, readTo int64
 
-	namesTo int64 // names were read up to this time of the database; used by followSeen
-
-	// Used by run. clockWrong is how far the clock of this machine is off, 0 if it is right.
-	clockWrong    time.Duration
-	clockReported bool      // that it is wrong
-	convertedAt   time.Time // when all was read again for another clock
+	namesTo    int64 // names were read up to this time of the database; used by followSeen
+	clockWrong bool  // and that was logged; used by run
 }
 
 // openGroup opens the shared registry, and reads what other servers and operators have decided. If it is away, or
@@ -465,7 +461,6 @@ func (g *group) sync(ctx context.Context) error {
 	}
 	ahead := shared.ClockAhead()
 	g.clockAhead.Store(&ahead)
-	g.clockWrong = shared.ClockWrong()
 	g.returned()
 	return nil
 }
@@ -517,7 +512,7 @@ func (g *group) receive(ctx context.Context, own *sqlregistry.Registry, shared *
 			return err
 		}
 		ahead := shared.ClockAhead()
-		wasSet := g.mustConvert(ahead - g.remote.ClockAhead)
+		wasSet := (ahead - g.remote.ClockAhead).Abs() >= sameClock
 		if c.Version == since && !wasSet {
 			return nil
 		}
@@ -555,7 +550,7 @@ func (g *group) receive(ctx context.Context, own *sqlregistry.Registry, shared *
 		}
 		g.remote.Version = c.Version
 		if wasSet {
-			g.remote.ClockAhead, g.convertedAt = ahead, time.Now()
+			g.remote.ClockAhead = ahead
 		}
 		if err := own.SetRemote(ctx, g.remote); err != nil {
 			return err

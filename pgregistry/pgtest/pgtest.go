@@ -226,17 +226,6 @@ func (s *Server) Exec(t testing.TB, statements ...string) {
 	}
 }
 
-// SetClock sets the clock of the database postgres, as clock_timestamp of new connections returns it, and cuts the
-// connections of registries.
-func (s *Server) SetClock(t testing.TB, ahead time.Duration) {
-	t.Helper()
-	s.Exec(t, "CREATE SCHEMA IF NOT EXISTS fake", fmt.Sprintf("CREATE OR REPLACE FUNCTION fake.clock_timestamp() "+
-		"RETURNS timestamptz LANGUAGE sql AS $$SELECT pg_catalog.clock_timestamp() + interval '%d seconds'$$",
-		int(ahead.Seconds())),
-		"ALTER DATABASE postgres SET search_path = fake, pg_catalog, public",
-		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'fairshare'")
-}
-
 // Standby starts a read-only standby of a server that ends with the test.
 func (s *Server) Standby(t testing.TB) *Server {
 	t.Helper()
