@@ -401,7 +401,7 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 		}})
 	st := &b.states[len(b.states)-1]
 	if e.lost {
-		st.base, e.lost = [tokenBytes]byte{}, false
+		st.base = [tokenBytes]byte{}
 	}
 	if s.tracked {
 		st.own = max(0, e.own-e.provisional)
@@ -410,7 +410,9 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 	st.isKnown = s.kind <= gcra && !s.tracked && e.offset > 0 && st.base != [tokenBytes]byte{} && !e.floor &&
 		!b.floors && b.second > 0 && b.second <= int64(e.ends)
 	if s.kind != concurrent && !st.isKnown {
-		st.view = s.local.State(s.index, key[:], e.every, time.Unix(0, e.at))
+		if st.view = s.with(e.stored, &e.pend); !e.lost {
+			st.view = s.local.State(s.index, key[:], e.every, time.Unix(0, e.at))
+		}
 		if !s.tracked && e.provisional != 0 {
 			less := delta{num: e.at, cur: -e.provisional, any: true}
 			if s.kind == window {
@@ -420,7 +422,7 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 		}
 	}
 	e.stored = s.with(e.stored, &e.pend)
-	e.pend, e.noted, e.floor = delta{}, false, false
+	e.pend, e.noted, e.floor, e.lost = delta{}, false, false, false
 	e.batch = int32(len(b.states))
 	return true
 }

@@ -206,6 +206,41 @@ func TestFlushAllIsHealed(t *testing.T) {
 	}
 }
 
+// What the book knows is enough: a client gets no second allowance if the view and the store forget it both.
+func TestLostViewAndEmptyStore(t *testing.T) {
+	for _, algorithm := range []fairshare.Algorithm{fairshare.Window, fairshare.GCRA, fairshare.Quiet} {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			server := redistest.Start(t)
+			limits := []fairshare.Limit{{
+				Name: "l", Resource: fairshare.Requests, N: 100, Window: time.Hour, Algorithm: algorithm, Exact: true,
+			}}
+			a, b, journals := pair(t, server.URL(), limits, redislimit.Patient(redislimit.Options{}))
+			lose := func() {
+				for _, l := range []*redislimit.Limiter{a, b} {
+					redislimit.LoseView(l, 0, []byte("k"), now)
+				}
+			}
+			if n, _ := admit(t, a, "k", 60); n != 60 {
+				t.Fatalf("%d of 60 passed", n)
+			}
+			flush(t, a, b)
+			lose()
+			if n, _ := admit(t, a, "k", 10); n != 10 { // reads the state again
+				t.Fatalf("%d of 10 passed", n)
+			}
+			flush(t, a, b)
+			lose()
+			server.Do("FLUSHALL")
+			await(t, "report", func() bool { return journals[0].has(redislimit.StoreLost) })
+			n, _ := admit(t, a, "k", 100)
+			m, _ := admit(t, b, "k", 100)
+			if n+m > 30 {
+				t.Errorf("%d and %d more passed, want 30 at most", n, m)
+			}
+		})
+	}
+}
+
 func TestForgottenScriptIsSentAgain(t *testing.T) {
 	server := redistest.Start(t)
 	a, b, _ := pair(t, server.URL(), hundred, redislimit.Patient(redislimit.Options{}))

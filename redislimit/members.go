@@ -626,7 +626,8 @@ func (m *master) refill() {
 			tallies := make([]fairshare.Tally, 1)
 			_ = s.local.Peek(context.Background(), time.Unix(0, e.at),
 				[]fairshare.Take{{Limit: s.index, Key: key[:], Every: e.every}}, tallies)
-			if tallies[0].Used == 0 && e.own == 0 {
+			e.lost = e.lost || e.known && s.lacks(e, tallies[0].Used, e.at)
+			if tallies[0].Used == 0 && e.own == 0 && !e.lost {
 				continue
 			}
 			e.floor = true
