@@ -40,8 +40,7 @@
 // a first round of a second or longer, if most slots were in use, a probe with 4 slots shows whether
 // there was a queue. If so, all begins again with 4 slots, otherwise all slots stay. After a quiet first
 // round there are 8 slots, or as many as were in use. Slots grow above 8 only after rounds in which at
-// least half of them were in use on average. Below 8, there are as many slots as give answers within 2 ms:
-// a site that is so quick would otherwise be idle while turns begin.
+// least half of them were in use on average.
 //
 // When a burst follows a quiet start, slots double each round until a score is high (the slow start
 // of TCP, RFC 5681, section 3.1). These rounds need little precision. The round before serves as

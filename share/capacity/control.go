@@ -22,8 +22,6 @@ const (
 	barMost    = 20 * time.Second // twice as long after each further failure
 	blindFor   = 10 * time.Second // so long without enough quick or slow requests beyond the workers: see estimate
 	barMixed   = 5 * time.Minute  // the same while costs are mixed: then one slot too many delays cheap requests much
-
-	quick = 2 * time.Millisecond // a queue inside the upstream that is so short delays nobody
 )
 
 // steps are the parts by which slots and workers grow: first, in the next round, and then.
@@ -288,16 +286,6 @@ func (c *Capacity) grow(now int64, slowdown float64) {
 		next = max(c.barred-1, c.slots)
 	}
 	c.set(next)
-}
-
-// quicken raises the slots after a round with very quick answers, up to calmSlots. A turn takes a moment to
-// begin, and the latency varies with what else the machine does. Both are long compared with such an answer,
-// so fewer slots would leave the upstream idle. Even if all added slots only made a queue inside the upstream,
-// a request would take quick.
-func (c *Capacity) quicken() {
-	if c.phase == watching && c.slots < calmSlots && c.typical > 0 {
-		c.set(max(c.slots, int(min(calmSlots, float64(c.slots)*float64(quick)/c.typical))))
-	}
 }
 
 // bar prevents that a number of slots that was too high is tried again soon.

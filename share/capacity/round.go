@@ -107,7 +107,6 @@ func (c *Capacity) judge(now int64) {
 	c.typical, c.each = sc.typical, sc.each
 	was := c.slots
 	c.control(now, sc, 2*c.round.pressed > c.round.finished)
-	c.quicken()
 	switch {
 	case c.slots < was && c.phase == probing && c.cold:
 		c.begin(now, warmLags)
