@@ -43,7 +43,8 @@ const (
 	longestText = 1 << 10
 	longestName = 256
 
-	// mostTexts is how many idle connections of a Lane remember their fields: at most 4 MiB in all.
+	// mostTexts is how many idle connections of a Lane remember their fields, and what the handler remembers: at most
+	// 4 MiB in all, and 16 MiB.
 	mostTexts = 4096
 )
 

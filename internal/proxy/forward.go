@@ -55,10 +55,11 @@ type exchange struct {
 
 	over bool // finish was called; by one goroutine after the other
 
+	space [usualFields]outbound.Field // for own
+
 	// These stay when the exchange is used again.
 	clientLeft func() // of patience
 	onHint     func(code int, header textproto.MIMEHeader) error
-	space      [usualFields]outbound.Field // for own
 }
 
 // newExchange returns an empty exchange, which another request may have used.

@@ -29,8 +29,8 @@ type repeat struct {
 
 // Bounds of what a connection remembers. With the lines, it needs at most 4 KiB.
 const (
-	repeatedFields = 16
-	repeatedBytes  = 1 << 10 // of fields
+	repeatedFields = 17
+	repeatedBytes  = 1 << 10 // with the method
 )
 
 // A sender is the part of a client that the upstream gets to know.
@@ -88,27 +88,32 @@ func (m *repeat) compare(s *setup, w http.ResponseWriter, r *http.Request) bool 
 // next.
 func (m *repeat) note(q *exchange) bool {
 	r := q.r
-	if len(r.Header) > repeatedFields || q.pool.scheme != "http" || q.OnlyTransport || q.Trusts(r.RemoteAddr) {
+	if m.size.fields > repeatedFields || m.size.bytes+len(r.Method) > repeatedBytes || q.pool.scheme != "http" ||
+		q.OnlyTransport || q.Trusts(r.RemoteAddr) {
+		*m = repeat{size: m.size}
 		return false
 	}
-	var space [repeatedBytes]byte
-	text := space[:0]
+	clear(m.fields[:cap(m.fields)]) // they keep the texts of earlier headers
 	m.fields = m.fields[:0]
+	var space [repeatedBytes]byte
+	text := append(append(space[:0], r.Method...), r.Host...)
 	for name, values := range r.Header {
-		if len(values) != 1 || len(text)+len(name)+len(values[0]) > len(space) {
+		if len(values) != 1 {
+			*m = repeat{size: m.size}
 			return false
 		}
 		m.fields = append(m.fields, outbound.Field{Name: name, Value: values[0]})
 		text = append(append(text, name...), values[0]...)
 	}
 	own := string(text) // shares no memory with the client's texts, which may be parts of a long one
+	m.method, own = own[:len(r.Method)], own[len(r.Method):]
+	m.host, own = own[:len(r.Host)], own[len(r.Host):]
 	for i := range m.fields {
 		f := &m.fields[i]
 		n := len(f.Name)
 		f.Name, f.Value, own = own[:n], own[n:n+len(f.Value)], own[n+len(f.Value):]
 	}
-	m.pool, m.method, m.host, m.remoteAddr, m.tls, m.sender = q.pool, r.Method, r.Host, r.RemoteAddr, r.TLS != nil,
-		senderOf(q.w)
+	m.pool, m.remoteAddr, m.tls, m.sender = q.pool, r.RemoteAddr, r.TLS != nil, senderOf(q.w)
 	return true
 }
 

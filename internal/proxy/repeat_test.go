@@ -136,6 +136,9 @@ func TestRepeatedHeadersAreRewrittenAsOthers(t *testing.T) {
 		for range 3 {
 			check("the same", first)
 		}
+		if !proxy.IsRepeated(memory) {
+			t.Error("the header is not remembered")
+		}
 		for i := range 4 {
 			check(fmt.Sprint(test.name, ", ", i), test.r)
 		}
@@ -156,7 +159,52 @@ func TestRepeatedHeadersAreRewrittenAsOthers(t *testing.T) {
 		config.CostHeader, addr, bot = "", "192.0.2.1", fairshare.Bot{}
 		p.Replace(config)
 	}
-	if memory == nil {
-		t.Error("nothing was remembered")
+}
+
+// A connection remembers no long text: of none of its requests, and none that is a part of a longer one.
+func TestRepeatedHeadersTakeLittleMemory(t *testing.T) {
+	long := strings.Repeat("y", 8<<10)
+	for _, test := range []struct{ name, line, fields string }{
+		{"a long method", strings.Repeat("M", 8<<10) + " /", "A: b\n"},
+		{"a long value", "GET /", "A: b\nCookie: " + long + "\nD: e\n"},
+		{"a long name", "GET /", "A: b\n" + long + ": c\nD: e\n"},
+		{"many fields", "GET /", manyFields(50)},
+		{"two values", "GET /", "A: b\nA: " + long + "\n"},
+	} {
+		upstream, err := proxy.ParseUpstream(heads(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := proxy.New(proxy.Config{Upstream: upstream})
+		defer p.Close()
+		var memory any
+		for range 4 {
+			for _, r := range []string{"GET / HTTP/1.1\nHost: a\nA: b\nC: d\n\n",
+				test.line + " HTTP/1.1\nHost: a\n" + test.fields + "\n"} {
+				for range 3 {
+					req, err := http.ReadRequest(bufio.NewReaderSize(strings.NewReader(
+						strings.ReplaceAll(r, "\n", "\r\n")), 64<<10))
+					if err != nil {
+						t.Fatal(err)
+					}
+					req.RemoteAddr = "192.0.2.1:4711"
+					p.ServeHTTP(httptest.NewRecorder(), req.WithContext(lasting{context.Background(), &memory}))
+				}
+			}
+			if proxy.IsRepeated(memory) {
+				t.Errorf("%s: the header is remembered", test.name)
+			}
+			if n := proxy.RepeatedBytes(memory); n > 0 {
+				t.Errorf("%s: %d bytes are remembered", test.name, n)
+			}
+		}
 	}
+}
+
+func manyFields(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "X-%d: y\n", i)
+	}
+	return b.String()
 }

@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"fairshare"
@@ -49,7 +50,7 @@ func NewLive(opts LiveOptions) *Live {
 	l := &Live{each: opts.Judged, seeds: newSeeds()}
 	j := &judge{opts: &opts.Options, ruleOf: map[*fairshare.Rule]int32{},
 		limits: opts.Policy.Limits(), guard: opts.Guard, latest: math.MinInt64, held: heldSlots{guard: opts.Guard},
-		browser: opts.Browser, note: func(int) {}}
+		browser: opts.Browser, note: func(int) {}, now: new(atomic.Pointer[judging])}
 	j.early = true
 	j.fleets = fleetsOf{finder: opts.Fleets, readAt: math.MaxInt64} // the owner of the finder reads its changes
 	for i := range opts.Policy.Rules {
