@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -291,7 +293,7 @@ func (s *Store) connect() {
 			s.client, s.err = client, nil
 			close(s.ready)
 		} else {
-			s.err = err
+			s.err = s.explain(err)
 		}
 		done := err == nil || s.closed
 		s.mu.Unlock()
@@ -304,6 +306,19 @@ func (s *Store) connect() {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// explain adds what may be the cause of an error that does not say it.
+func (s *Store) explain(err error) error {
+	switch config := s.options.TLSConfig; {
+	case !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE):
+		return err
+	case config == nil:
+		return fmt.Errorf("%w (if it wants TLS, the URL begins with rediss)", err)
+	case len(config.Certificates) == 0:
+		return fmt.Errorf("%w (if it wants a certificate of this server, cert and key name it)", err)
+	}
+	return err
 }
 
 // Client returns the client, or an error as long as the store was never
