@@ -409,8 +409,9 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 	key := e.key.name.bytes()
 	st.isKnown = s.kind <= gcra && !s.tracked && e.offset > 0 && st.base != [tokenBytes]byte{} && !e.floor &&
 		!b.floors && b.second > 0 && b.second <= int64(e.ends)
+	e.stored = s.with(e.stored, &e.pend)
 	if s.kind != concurrent && !st.isKnown {
-		if st.view = s.with(e.stored, &e.pend); !e.lost {
+		if st.view = e.stored; !e.lost {
 			st.view = s.local.State(s.index, key[:], e.every, time.Unix(0, e.at))
 		}
 		if !s.tracked && e.provisional != 0 {
@@ -421,7 +422,6 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 			st.view = s.with(st.view, &less)
 		}
 	}
-	e.stored = s.with(e.stored, &e.pend)
 	e.pend, e.noted, e.floor, e.lost = delta{}, false, false, false
 	e.batch = int32(len(b.states))
 	return true

@@ -15,34 +15,18 @@ import (
 // rawUpstream starts an upstream that answers with these bytes and then closes the
 // connection. A part behind "…" is repeated without end.
 func rawUpstream(t *testing.T, answer string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
+	return upstreamOf(t, func(conn net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+			return
+		}
+		begin, again, found := strings.Cut(answer, "…")
+		io.WriteString(conn, begin)
+		for found {
+			if _, err := io.WriteString(conn, again); err != nil {
 				return
 			}
-			go func() {
-				defer conn.Close()
-				if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
-					return
-				}
-				begin, again, found := strings.Cut(answer, "…")
-				io.WriteString(conn, begin)
-				for found {
-					if _, err := io.WriteString(conn, again); err != nil {
-						return
-					}
-				}
-			}()
 		}
-	}()
-	return "http://" + l.Addr().String()
+	})
 }
 
 // A malformed answer of the upstream becomes a page for the client and a line in the

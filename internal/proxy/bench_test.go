@@ -23,34 +23,19 @@ func (d *discard) WriteHeader(status int)      { d.status = status }
 
 // quick starts an upstream that does almost no work.
 func quick(b *testing.B) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { l.Close() })
-	go func() {
+	return upstreamOf(b, func(conn net.Conn) {
+		r := bufio.NewReader(conn)
 		for {
-			conn, err := l.Accept()
+			line, err := r.ReadSlice('\n')
 			if err != nil {
 				return
 			}
-			go func() {
-				r := bufio.NewReader(conn)
-				for {
-					line, err := r.ReadSlice('\n')
-					if err != nil {
-						conn.Close()
-						return
-					}
-					if len(line) == 2 {
-						io.WriteString(conn,
-							"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 12\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\n\r\nhello world\n")
-					}
-				}
-			}()
+			if len(line) == 2 {
+				io.WriteString(conn,
+					"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 12\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\n\r\nhello world\n")
+			}
 		}
-	}()
-	return "http://" + l.Addr().String()
+	})
 }
 
 // visit is one small GET of a browser. done ends it, as net/http does.

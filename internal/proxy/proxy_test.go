@@ -86,8 +86,8 @@ func exchange(t *testing.T, addr, request string) (*http.Response, string) {
 	return resp, string(body)
 }
 
-// mirror starts an upstream that answers with the head of the request, byte for byte.
-func mirror(t *testing.T) string {
+// upstreamOf starts an upstream that serves each connection so, and then closes it. It returns its URL.
+func upstreamOf(t testing.TB, serve func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -102,23 +102,30 @@ func mirror(t *testing.T) string {
 			}
 			go func() {
 				defer conn.Close()
-				var head bytes.Buffer
-				for r := bufio.NewReader(conn); ; {
-					line, err := r.ReadString('\n')
-					if err != nil {
-						return
-					}
-					if line == "\r\n" {
-						break
-					}
-					head.WriteString(line)
-				}
-				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", head.Len(),
-					head.Bytes())
+				serve(conn)
 			}()
 		}
 	}()
 	return "http://" + l.Addr().String()
+}
+
+// mirror starts an upstream that answers with the head of the request, byte for byte.
+func mirror(t *testing.T) string {
+	return upstreamOf(t, func(conn net.Conn) {
+		var head bytes.Buffer
+		for r := bufio.NewReader(conn); ; {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				return
+			}
+			if line == "\r\n" {
+				break
+			}
+			head.WriteString(line)
+		}
+		fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", head.Len(),
+			head.Bytes())
+	})
 }
 
 func TestTargetTravelsUnchanged(t *testing.T) {

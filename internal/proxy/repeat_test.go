@@ -30,42 +30,27 @@ func (c lasting) Memory() *any { return c.memory }
 
 // heads starts an upstream that answers with the lines that it gets, in order.
 func heads(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				for r := bufio.NewReader(conn); ; {
-					var lines []string
-					for {
-						line, err := r.ReadString('\n')
-						if err != nil {
-							return
-						}
-						if line == "\r\n" {
-							break
-						}
-						lines = append(lines, line)
-					}
-					slices.Sort(lines[1:])
-					text := strings.Join(lines, "")
-					if strings.Contains(text, "Content-Length: 2\r\n") {
-						io.CopyN(io.Discard, r, 2)
-					}
-					fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+	return upstreamOf(t, func(conn net.Conn) {
+		for r := bufio.NewReader(conn); ; {
+			var lines []string
+			for {
+				line, err := r.ReadString('\n')
+				if err != nil {
+					return
 				}
-			}()
+				if line == "\r\n" {
+					break
+				}
+				lines = append(lines, line)
+			}
+			slices.Sort(lines[1:])
+			text := strings.Join(lines, "")
+			if strings.Contains(text, "Content-Length: 2\r\n") {
+				io.CopyN(io.Discard, r, 2)
+			}
+			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
 		}
-	}()
-	return "http://" + l.Addr().String()
+	})
 }
 
 // What the upstream gets of the requests of one connection is the same as on connections of their own, even if they
