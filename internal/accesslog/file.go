@@ -110,7 +110,7 @@ func newFile(src *source, opts Options) (*File, error) {
 		cut:   cutter{src: src, size: size, line: 1},
 		order: make(chan *block, workers+1),
 		work:  make(chan *block, workers+1),
-		free:  make(chan *block, 2*workers+3),
+		free:  make(chan *block, 4*workers+16), // all that are under way, also if the caller holds several
 		stop:  make(chan struct{}),
 	}
 	detect, err := newDetector(opts)

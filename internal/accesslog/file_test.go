@@ -686,3 +686,40 @@ func TestPartsOfTheRequestLine(t *testing.T) {
 		})
 	}
 }
+
+// A caller may hold several batches, and release them together.
+func TestBatchesAreUsedAgain(t *testing.T) {
+	const line = `192.0.2.7 - - [02/Jan/2026:03:04:05 +0000] "GET / HTTP/1.1" 200 10 "-" "-"` + "\n"
+	path := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(path, []byte(strings.Repeat(line, 200_000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(path, Options{Workers: 1, BlockSize: 16 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const most = 10 // held at once
+	blocks, batches := map[*block]bool{}, 0
+	var held []*Batch
+	for {
+		b, err := f.Next()
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		batches++
+		blocks[b.block] = true
+		if held = append(held, b); len(held) == most {
+			for _, b := range held {
+				b.Release()
+			}
+			held = held[:0]
+		}
+	}
+	// Two wait to be parsed, two to be read, and one is on its way to each.
+	if batches < 900 || len(blocks) > most+6 {
+		t.Errorf("%d blocks for %d batches, at most %d were held", len(blocks), batches, most)
+	}
+}
