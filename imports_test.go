@@ -39,13 +39,14 @@ var mayImport = map[string][]string{
 	// give it to a program and to the reverse proxy.
 	"internal/livepolicy": {"asn", "botauth", "bots", "browser", "clientaddr", "fleets", "httpguard",
 		"internal/amount", "internal/banexport", "internal/census", "internal/journal", "internal/lockfile",
-		"internal/registrar", "internal/reports", "internal/sessions", "internal/setup", "logins", "membans",
-		"memlimit",
+		"internal/registrar", "internal/reports", "internal/sessions", "internal/setup", "internal/storebans",
+		"logins", "membans", "memlimit",
 		"pgregistry", "policyfile", "redislimit", "robots", "share", "sqlregistry", "texts", "visitor", "waitingroom"},
 	// traffic counts for the operator's eyes, and console shows it with all else that a server knows.
-	"internal/reports": {"httpguard"},
-	"internal/census":  {"httpguard", "internal/reports"},
-	"internal/traffic": {"internal/reports", "internal/toplist"},
+	"internal/storebans": {"redislimit"},
+	"internal/reports":   {"httpguard"},
+	"internal/census":    {"httpguard", "internal/reports"},
+	"internal/traffic":   {"internal/reports", "internal/toplist"},
 	"internal/console": {"clientaddr", "httpguard", "internal/amount", "internal/census", "internal/livepolicy",
 		"internal/operator", "internal/toplist", "internal/traffic", "policyfile"},
 	"internal/admin":     {"internal/inbound"},
@@ -69,7 +70,7 @@ var mayImport = map[string][]string{
 
 	// The commands check, bot and replay, which need a policy but no server.
 	"internal/check": {"asn", "botauth", "bots", "browser", "internal/amount", "clientaddr", "internal/livepolicy",
-		"internal/proxy", "internal/setup", "logins", "membans", "memlimit", "policyfile", "redislimit", "robots"},
+		"internal/proxy", "internal/setup", "internal/storebans", "logins", "membans", "memlimit", "policyfile", "redislimit", "robots"},
 	"internal/logreplay": {"asn", "clientaddr", "internal/accesslog", "internal/amount", "internal/lookup",
 		"internal/operator", "internal/registrar", "internal/replay", "internal/setup", "memlimit", "policyfile",
 		"sqlregistry"},

@@ -38,12 +38,13 @@ type Bans struct {
 	limiting atomic.Bool            // newcomers of some network were limited for its clients
 
 	mu      sync.RWMutex
-	report  func(fairshare.BanRecord) // see Observe; may be nil
-	names   []string                  // of rules, by rule number
-	numbers map[string]uint32         // of rules, by name
-	index   map[uint64]uint32         // hash of a banID → number of its entry
-	banning map[uint64]banning        // by the hash of a key
-	chunks  [][]entry                 // entries in pieces, so growing moves nothing; no pointers for the collector
+	report  func(fairshare.BanRecord)   // see Observe; may be nil
+	names   []string                    // of rules, by rule number
+	numbers map[string]uint32           // of rules, by name
+	bots    map[fairshare.BanKey]string // names of bots that were banned: as many as there are known bots
+	index   map[uint64]uint32           // hash of a banID → number of its entry
+	banning map[uint64]banning          // by the hash of a key
+	chunks  [][]entry                   // entries in pieces, so growing moves nothing; no pointers for the collector
 	ends    endHeap
 	members map[networkID]*members
 	limited map[uint64]limitedNetwork // by the first 48 bits of the address
@@ -91,7 +92,8 @@ func New(most int) *Bans {
 		most = 1 << 20
 	}
 	b := &Bans{most: most, seed: maphash.MakeSeed(), numbers: map[string]uint32{}, index: map[uint64]uint32{},
-		banning: map[uint64]banning{}, members: map[networkID]*members{}, limited: map[uint64]limitedNetwork{}}
+		banning: map[uint64]banning{}, members: map[networkID]*members{}, limited: map[uint64]limitedNetwork{},
+		bots: map[fairshare.BanKey]string{}}
 	b.ends.bans = b
 	return b
 }
@@ -277,6 +279,9 @@ func (b *Bans) count(r *fairshare.Refusal, reached bool) time.Duration {
 		}
 		return 0
 	}
+	if r.Key.Kind() == fairshare.ByBot {
+		b.bots[r.Key] = r.Bot
+	}
 	length := r.Terms.Length(r.Key, b.names[r.Rule], int(e.count))
 	e.count++
 	e.began, e.until = at, at+int64(length)
@@ -320,7 +325,9 @@ func (b *Bans) Restore(was fairshare.BanRecord) {
 	e.began, e.until, e.since = was.Began.UnixNano(), was.Until.UnixNano(), was.Since.UnixNano()
 	e.count, e.dryRun = int32(min(max(was.Number, 0), math.MaxInt32)), was.DryRun
 	heap.Fix(&b.ends, int(e.heapIndex))
-	if was.Kind == fairshare.ByNetwork {
+	if was.Kind == fairshare.ByBot {
+		b.bots[key] = was.Client.Bot
+	} else if was.Kind == fairshare.ByNetwork {
 		b.networks.Store(true)
 	} else if key.IsIPv6Client() && was.Client.Prefix.Bits() > networkBits {
 		b.addMember(networkOf(&key, id.rule, e.dryRun), e.began, e.until)
@@ -362,8 +369,8 @@ func (b *Bans) Lift(client fairshare.ClientID, at time.Time,
 }
 
 // InForce calls yield with each enforced ban that is in force at a time, in no order.
-// bits4 and bits6 are the bits of an address that make one client. The name of a bot is
-// not known here. yield is called with a lock held and must not use b.
+// bits4 and bits6 are the bits of an address that make one client. yield is called with a
+// lock held and must not use b.
 func (b *Bans) InForce(now time.Time, bits4, bits6 int, yield func(fairshare.BanRecord)) {
 	ns := now.UnixNano()
 	for begin := 0; begin < b.Len(); begin += 1 << chunkBits { // the lock is held for one chunk at a time
@@ -373,7 +380,7 @@ func (b *Bans) InForce(now time.Time, bits4, bits6 int, yield func(fairshare.Ban
 			if e.dryRun || e.count == 0 || e.until <= ns {
 				continue
 			}
-			yield(fairshare.BanRecord{Client: e.id.key.Client("", bits4, bits6), Kind: e.id.key.Kind(),
+			yield(fairshare.BanRecord{Client: e.id.key.Client(b.bots[e.id.key], bits4, bits6), Kind: e.id.key.Kind(),
 				Rule: b.names[e.id.rule], Number: int(e.count), Began: time.Unix(0, e.began),
 				Until: time.Unix(0, e.until), Since: time.Unix(0, e.since)})
 		}

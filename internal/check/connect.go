@@ -13,6 +13,7 @@ import (
 	"fairshare"
 	"fairshare/internal/cli"
 	"fairshare/internal/setup"
+	"fairshare/internal/storebans"
 	"fairshare/redislimit"
 )
 
@@ -21,6 +22,7 @@ const connectTime = 5 * time.Second
 
 // storeCommands are what the user of the store needs.
 const storeCommands = "+eval +evalsha +time +del +get +set +hget +hset +hsetnx +hdel +hgetall +pexpire " +
+	storebans.Rights + " " +
 	"+ping +hello +auth +client +info +cluster|slots +cluster|shards"
 
 // Connect connects to the store of the policy file: it measures round trips, counts one request under the key of
@@ -75,6 +77,9 @@ func (p *Policy) Connect(ctx context.Context, w io.Writer) error {
 	if err := takeOnce(ctx, limiter, limits); err != nil {
 		cancel() // otherwise Close waits for the count
 		return cli.Hint(fmt.Errorf("store: %w", err), "the user needs: "+acl(file.Store.Name, file.Store.User))
+	}
+	if err := storebans.Try(ctx, store, file.Store.Name); err != nil {
+		return cli.Hint(fmt.Errorf("store: bans: %w", err), "the user needs: "+acl(file.Store.Name, file.Store.User))
 	}
 	members := limiter.Status().Members
 	names := make([]string, 0, len(members))

@@ -33,6 +33,8 @@ type Group struct {
 	Pending     int     `json:"pending"`                   // states with something to report
 	ClockAhead  float64 `json:"store_clock_ahead_seconds"` // of this machine's clock
 
+	Bans GroupBans `json:"bans"` // that the members share
+
 	Queues []GroupQueue `json:"queues"` // shared upstreams; one without a name if the policy has no sites
 }
 
@@ -44,6 +46,14 @@ type GroupQueue struct {
 	Members  int    `json:"members"`  // that share it, with this one
 	Leads    bool   `json:"leads"`    // this member finds the capacity
 	Away     bool   `json:"away"`     // this member has a fixed part, because it does not hear the others
+}
+
+// GroupBans are the bans of all members, as far as this member knows.
+type GroupBans struct {
+	Stored     int64 `json:"stored"`     // bans and lifts of bans in the store
+	Waiting    int   `json:"waiting"`    // of this member, not written to the store yet
+	Shared     bool  `json:"shared"`     // this member knows all, and all of its own are known to the others
+	Unreadable int64 `json:"unreadable"` // records that made no sense
 }
 
 // A GroupMember is one of these programs.
@@ -89,6 +99,9 @@ func (c *Console) Group() *Group {
 	g.Questions, g.Credit, g.Refused, g.DecidedAway = s.Questions, s.Credit, s.Refused, s.DecidedAway
 	g.Late, g.HandedOver, g.Unreadable, g.Pending = s.Late, s.HandedOver, s.Unreadable, s.Pending
 	g.Replaced, g.Contended = s.Replaced, s.Contended
+	if b := f.Shared; b != nil {
+		g.Bans = GroupBans{Stored: b.Stored, Waiting: b.Waiting, Shared: b.Shared, Unreadable: b.Unreadable}
+	}
 	g.RoundTrip50, g.RoundTrip99, g.ClockAhead = s.RTT50.Seconds(), s.RTT99.Seconds(), s.ClockAhead.Seconds()
 	return g
 }

@@ -2,6 +2,7 @@ package livepolicy
 
 import (
 	"fairshare/internal/registrar"
+	"fairshare/internal/storebans"
 	"fairshare/memlimit"
 	"fairshare/redislimit"
 	"fairshare/share"
@@ -16,6 +17,7 @@ type Figures struct {
 	Limiter  memlimit.Stats
 	Registry *registrar.Stats   // nil: there is none
 	Group    *redislimit.Status // nil: this program counts for itself
+	Shared   *storebans.Stats   // of bans of the group; nil: none are shared
 }
 
 // SiteFigures describe the queue of a site.
@@ -45,6 +47,10 @@ func (p *Policy) Figures() Figures {
 	if rt.Group != nil {
 		status := rt.Group.Status()
 		f.Group = &status
+	}
+	if shared := p.shared.bans.Load(); shared != nil {
+		stats := shared.Stats()
+		f.Shared = &stats
 	}
 	if p.state.registrar != nil {
 		stats := p.state.registrar.Stats()

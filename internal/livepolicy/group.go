@@ -33,6 +33,7 @@ type records interface {
 	SetFleets(context.Context, []registry.FleetRecord) error
 	SetHolder(context.Context, registry.Holder) error
 
+	own() *store              // in this server's folder
 	banStore() registry.Store // where bans are written; nil: with the rest
 	reader() registry.Reader  // to read all records; nil if there is nothing to read
 	run(ctx context.Context)  // until ctx ends

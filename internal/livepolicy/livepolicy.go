@@ -103,7 +103,9 @@ type Policy struct {
 	fleetsAt       time.Time              // when fleets were last published
 	reportedLost   int64                  // counters that were dropped, at the last report
 
-	export export // of bans
+	export     export      // of bans
+	shared     sharedBans  // with the group
+	keepFailed atomic.Bool // bans of other members could not be written
 
 	confirmed confirmedNames // waits for the registry of a group; without a group nothing takes them
 
@@ -160,7 +162,7 @@ func (p *Policy) OpenState(ctx context.Context) error {
 	}
 	p.state = state
 	if state.registrar == nil {
-		p.bans.Observe(func(fairshare.BanRecord) { p.exportChanged() })
+		p.bans.Observe(p.banned)
 	}
 	rt := p.Current()
 	if rt.Group == nil {
@@ -187,6 +189,7 @@ func (p *Policy) Start(ctx context.Context) {
 	p.state.publishSettings(ctx, rt)
 	rt.start(p.options.Folder, p.options.Log)
 	p.startExport()
+	p.startSharing()
 	running, cancel := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	go func() {
@@ -307,6 +310,7 @@ func (p *Policy) Stop() {
 	p.stopExport()
 	p.slots.stop()
 	p.FlushReports()
+	p.stopSharing()
 	p.stopState()
 	p.Current().stop()
 }

@@ -22,6 +22,7 @@ import (
 	"fairshare/internal/prose"
 	"fairshare/internal/registrar"
 	"fairshare/internal/setup"
+	"fairshare/internal/storebans"
 	"fairshare/logins"
 	"fairshare/memlimit"
 	"fairshare/registry"
@@ -221,6 +222,11 @@ func (p *Policy) openRegistry(ctx context.Context, s *State) (err error) {
 // lift ends the bans of a client that began until at: an operator has lifted
 // them.
 func (p *Policy) lift(id fairshare.ClientID, at time.Time) {
+	p.shareLift(storebans.Lift{Client: id, At: at, Stored: p.options.Clock.Wall(at)})
+	p.endBans(id, at)
+}
+
+func (p *Policy) endBans(id fairshare.ClientID, at time.Time) {
 	if _, err := p.Current().Guard.Lift(context.Background(), id, at, p.Now()); err != nil {
 		p.options.Log(err.Error())
 	}
@@ -228,6 +234,7 @@ func (p *Policy) lift(id fairshare.ClientID, at time.Time) {
 
 // forget drops the counters of a client: an operator has had it forgotten.
 func (p *Policy) forget(id fairshare.ClientID, at, stored time.Time) {
+	p.shareLift(storebans.Lift{Client: id, At: at, Forget: true, Stored: stored})
 	if err := p.Current().Guard.Forget(context.Background(), id, at, stored, p.Now()); err != nil {
 		p.options.Log(fmt.Sprintf("forget %s: %v", id, err))
 	}
@@ -253,7 +260,7 @@ func (p *Policy) restoreBans(ctx context.Context, s *State) (enforced int, err e
 	}
 	p.bans.Observe(func(b fairshare.BanRecord) {
 		s.registrar.Banned(b)
-		p.exportChanged()
+		p.banned(b)
 	})
 	lifted, err := s.store.Lifted(ctx, clock.Wall(now).Add(-registry.ChangesStay))
 	if err != nil {

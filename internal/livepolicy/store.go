@@ -217,6 +217,8 @@ func (s *store) reader() registry.Reader {
 	return nil
 }
 
+func (s *store) own() *store { return s }
+
 func (s *store) banStore() registry.Store { return nil }
 
 func (s *store) run(context.Context) {}

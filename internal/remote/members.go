@@ -48,6 +48,12 @@ func (s *Server) Members(env *cli.Environment) error {
 		env.Printf("updates   %s replaced counts in the store; %s were decided there, since another member was first",
 			prose.Percent(g.Replaced, updates), prose.Percent(g.Contended, updates))
 	}
+	if b := &g.Bans; b.Shared {
+		env.Printf("bans      %s of all members in the store, lifts included; %s of this one not written yet",
+			prose.Plural(b.Stored, "record"), prose.Number(b.Waiting))
+	} else {
+		env.Printf("BANS      not shared at present: this server bans for itself, and hands its bans over later")
+	}
 	if ahead := time.Duration(g.ClockAhead * float64(time.Second)); ahead.Abs() >= 10*time.Millisecond {
 		env.Printf("clock     the store's clock differs by %s from this machine's; the store's counts",
 			ahead.Abs().Round(time.Millisecond))

@@ -275,6 +275,10 @@ var (
 	unreadableDesc = describe(counter, "fairshare_store_unreadable_total",
 		"States in the store that made no sense and were dropped.")
 
+	sharedBansDesc = describe(gauge, "fairshare_store_bans", "Bans and lifts of bans in the store, of all members.")
+	unsharedDesc   = describe(gauge, "fairshare_store_bans_away",
+		"1 while bans are not exchanged with the other members.")
+
 	togetherDesc = describe(gauge, "fairshare_store_upstream_capacity",
 		"Requests that the site may process at once, for all members together.", "site")
 	leasesDesc = describe(gauge, "fairshare_store_upstream_members",
@@ -290,7 +294,7 @@ func (r reader) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []description{capacityDesc, inProgressDesc, waitingDesc, longestDesc, turnsDesc, waitedDesc,
 		upDesc, busyDesc, expiryDesc, bansDesc, attackDesc, tableDesc, liveDesc, lostDesc, neededDesc, slotsDesc,
 		queuedDesc, droppedDesc, errorsDesc, failingDesc, membersDesc, awayDesc, decidedDesc, lateDesc, tripDesc,
-		pendingDesc, handedDesc, unreadableDesc, togetherDesc, leasesDesc, lapsedDesc, spansDesc} {
+		pendingDesc, handedDesc, unreadableDesc, sharedBansDesc, unsharedDesc, togetherDesc, leasesDesc, lapsedDesc, spansDesc} {
 		descs <- d.Desc
 	}
 }
@@ -371,6 +375,10 @@ func (r reader) Collect(metrics chan<- prometheus.Metric) {
 		send(pendingDesc, float64(g.Pending))
 		send(handedDesc, float64(g.HandedOver))
 		send(unreadableDesc, float64(g.Unreadable))
+		if b := f.Shared; b != nil {
+			send(sharedBansDesc, float64(b.Stored))
+			send(unsharedDesc, number(!b.Shared))
+		}
 	}
 }
 

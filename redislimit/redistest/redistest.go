@@ -147,6 +147,9 @@ func (s *Server) try(args ...string) (string, error) {
 	if text, err := reply.ToString(); err == nil {
 		return text, nil
 	}
+	if n, err := reply.ToInt64(); err == nil {
+		return strconv.FormatInt(n, 10), nil
+	}
 	return reply.String(), nil
 }
 

@@ -1,0 +1,558 @@
+// Package storebans shares the bans of a group through the store in which it counts. A ban that
+// one member makes is in force at the others some milliseconds later, and so is the end of a ban
+// that an operator lifts.
+//
+// The store has the records of all bans in force and of lifts, each with the number of its latest
+// change. A member reads what has a higher number than the last one that it knows, so nothing is
+// missed, however late it reads. It waits for the bell, a stream with one entry, and reads after
+// at most 100 ms anyway.
+//
+// No record is only in the store: each member keeps the bans that it made or read. After the store
+// was lost, or was away, a member first reads all records, and then writes the bans and lifts that
+// are not among them. So a ban that was lifted meanwhile does not return.
+//
+// Times travel as ages, which the store turns into times of its own clock. So clocks of members may
+// be wrong.
+package storebans
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	randv2 "math/rand/v2"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"fairshare"
+	"fairshare/internal/prose"
+	"fairshare/redislimit"
+	"fairshare/registry"
+	"github.com/redis/rueidis"
+)
+
+const (
+	most      = 250_000                // records in the store; the one that ends first gives way
+	mostQueue = 50_000                 // records that wait to be written
+	mostLifts = 10_000                 // that are remembered, the latest
+	readMost  = 1000                   // records of one read
+	putMost   = 500                    // records of one write
+	bellWait  = 100 * time.Millisecond // at most, until the next read
+	callTime  = time.Second
+	sameBan   = 20 * time.Millisecond // ends of the same ban differ by less, as in put.lua
+	tryAgain  = 250 * time.Millisecond
+	sayAfter  = 3 * time.Second // an error that lasts is reported
+	sayAgain  = time.Minute
+)
+
+//go:embed put.lua
+var putScript string
+
+//go:embed read.lua
+var readScript string
+
+// Rights are what the user of the store needs for it, in addition to those of package redislimit.
+const Rights = "+hmget +hincrby +zadd +zrem +zcard +zrange +zrangebyscore +xadd +xread +xrevrange"
+
+// Options say what bans are shared.
+type Options struct {
+	Store *redislimit.Store
+	Name  string           // of the group
+	Now   func() time.Time // the guard's clock
+
+	// InForce calls yield with each enforced ban in force, in the guard's time. yield does not block.
+	InForce func(yield func(fairshare.BanRecord))
+	// Restore puts bans of other members in force. Their times are the guard's.
+	Restore func([]fairshare.BanRecord)
+	// Lift ends bans, as an operator said at another member.
+	Lift func(Lift)
+
+	Lifts []Lift            // that are known at the start
+	Log   func(line string) // lines for operators
+}
+
+// Bans shares bans. It is safe for concurrent use.
+type Bans struct {
+	o      Options
+	keys   []string // of put.lua
+	me     string
+	put    *rueidis.Lua
+	read   *rueidis.Lua
+	wakeup chan struct{}
+
+	synced atomic.Bool  // all was exchanged, and no call has failed since
+	lost   atomic.Int64 // entries that were dropped, for an exchange to write
+	stored atomic.Int64
+	bad    atomic.Int64
+
+	mu      sync.Mutex
+	queue   []entry
+	waiting map[string]int // by id: the place in queue
+	lifts   lifts
+
+	// Of the goroutine of Run.
+	seq       int64
+	epoch     string
+	bell      string
+	failing   time.Time // since when calls fail; zero: they do not
+	said      time.Time
+	saidError string
+	saidBad   time.Time
+}
+
+// New returns Bans that share nothing until Run is called.
+func New(o Options) *Bans {
+	return newBans(o, prefix(o.Name)+"{bans}")
+}
+
+// prefix is that of package redislimit.
+func prefix(name string) string { return "fs1:" + cmp.Or(name, "default") + ":" }
+
+func newBans(o Options, prefix string) *Bans {
+	var id [8]byte
+	rand.Read(id[:])
+	b := &Bans{o: o, me: hex.EncodeToString(id[:]), wakeup: make(chan struct{}, 1), waiting: map[string]int{},
+		keys: []string{prefix + "records", prefix + "order", prefix + "ends", prefix + "meta", prefix + "bell"},
+		put:  rueidis.NewLuaScript(putScript), read: rueidis.NewLuaScript(readScript)}
+	for _, l := range o.Lifts {
+		b.lifts.add(l)
+	}
+	return b
+}
+
+// Try writes a ban of nobody under keys of its own, reads it, and removes the keys. The error says what
+// the store refuses.
+func Try(ctx context.Context, store *redislimit.Store, name string) error {
+	client, err := store.Client()
+	if err != nil {
+		return err
+	}
+	b := newBans(Options{Store: store, Now: time.Now, Log: func(string) {}},
+		prefix(name)+"{bans "+hex.EncodeToString(randomBytes())+"}")
+	now := time.Now()
+	e, _ := b.banEntry(&fairshare.BanRecord{Client: fairshare.PrefixID(netip.MustParsePrefix("192.0.2.1/32")),
+		Kind: fairshare.ByAddr, Rule: "check --connect", Number: 1, Began: now, Until: now.Add(time.Minute)}, now)
+	l := b.liftEntry(&Lift{Client: fairshare.PrefixID(netip.MustParsePrefix("192.0.2.1/32")), At: now, Stored: now})
+	err = b.putAll(ctx, client, []entry{e, l, {kind: "drop", id: e.id, began: now, ends: now}})
+	var p *page
+	if err == nil {
+		p, err = b.readPage(ctx, client, 0)
+	}
+	if err == nil && (len(p.records) != 1 || p.records[0].lift == nil) {
+		err = errors.New("the store does not have what was written")
+	}
+	if err == nil {
+		err = b.wait(ctx, client, p.bell)
+	}
+	return errors.Join(err, client.Do(ctx, client.B().Del().Key(b.keys...).Build()).Error())
+}
+
+// Stats are figures of shared bans.
+type Stats struct {
+	Stored     int64 // bans and lifts in the store, as last read
+	Waiting    int   // records that are still to be written
+	Unreadable int64 // records that made no sense, since the start
+	Shared     bool  // this member has read all, and its own are written
+}
+
+// Stats returns the present figures.
+func (b *Bans) Stats() Stats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return Stats{b.stored.Load(), len(b.queue), b.bad.Load(), b.synced.Load()}
+}
+
+// Made shares a ban that this member has made. It does not block.
+func (b *Bans) Made(ban fairshare.BanRecord) {
+	e, ok := b.banEntry(&ban, b.o.Now())
+	if !ok {
+		return
+	}
+	b.add(e)
+}
+
+// banEntry returns the entry of an enforced ban in force.
+func (b *Bans) banEntry(ban *fairshare.BanRecord, now time.Time) (e entry, ok bool) {
+	if ban.DryRun || !ban.Until.After(now) || len(ban.Rule) > mostRule {
+		return e, false
+	}
+	key, ok := fairshare.NewBanKey(ban.Kind, ban.Client)
+	if !ok {
+		return e, false
+	}
+	text := body{By: b.me, Rule: ban.Rule, Kind: uint8(ban.Kind), Number: max(1, ban.Number)}
+	text.setClient(ban.Client)
+	return entry{"ban", banID(&key, ban.Rule), ban.Began, ban.Until, text.text()}, true
+}
+
+// Lifted shares that an operator has lifted bans, unless another member has said so. ended are the
+// bans that this has ended here.
+func (b *Bans) Lifted(l Lift, ended []fairshare.BanRecord) {
+	l.id = hex.EncodeToString(randomBytes())
+	b.mu.Lock()
+	isNew := b.lifts.add(l)
+	b.mu.Unlock()
+	if !isNew {
+		return
+	}
+	b.add(b.liftEntry(&l))
+	for i := range ended {
+		if key, ok := fairshare.NewBanKey(ended[i].Kind, ended[i].Client); ok {
+			b.add(entry{"drop", banID(&key, ended[i].Rule), l.At, l.At, ""})
+		}
+	}
+}
+
+func (b *Bans) liftEntry(l *Lift) entry {
+	text := body{By: b.me, Forget: l.Forget, Stored: l.Stored.UnixNano(), ID: l.id}
+	text.setClient(l.Client)
+	return entry{"lift", liftID(l.Client), l.At, l.At.Add(registry.ChangesStay), text.text()}
+}
+
+// add queues an entry. It replaces a queued one with the same id and kind.
+func (b *Bans) add(e entry) {
+	b.mu.Lock()
+	switch place, found := b.waiting[e.id]; {
+	case found && b.queue[place].kind == e.kind:
+		b.queue[place] = e
+	case len(b.queue) >= mostQueue:
+		b.drop(1)
+	default:
+		b.waiting[e.id] = len(b.queue)
+		b.queue = append(b.queue, e)
+	}
+	b.mu.Unlock()
+	b.wake()
+}
+
+// drop notes that entries are dropped: an exchange writes what the store lacks.
+func (b *Bans) drop(n int) {
+	b.lost.Add(int64(n))
+	b.synced.Store(false)
+}
+
+func (b *Bans) wake() {
+	select {
+	case b.wakeup <- struct{}{}:
+	default:
+	}
+}
+
+// take takes entries to write, at most putMost.
+func (b *Bans) take() (all []entry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := min(len(b.queue), putMost)
+	all = slices.Clone(b.queue[:n])
+	if b.queue = slices.Delete(b.queue, 0, n); n > 0 {
+		clear(b.waiting)
+		for i := range b.queue {
+			b.waiting[b.queue[i].id] = i
+		}
+	}
+	return all
+}
+
+// Run shares bans until ctx ends. Call it once.
+func (b *Bans) Run(ctx context.Context) {
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	writing.Go(func() { b.write(ctx) })
+	for ctx.Err() == nil {
+		err := b.step(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		b.report(err)
+		if err == nil {
+			continue
+		}
+		b.synced.Store(false)
+		select {
+		case <-ctx.Done():
+		case <-time.After(tryAgain + randv2.N(tryAgain)):
+		}
+	}
+}
+
+// step exchanges all if that is needed, reads what is new, and waits for the bell.
+func (b *Bans) step(ctx context.Context) error {
+	client, err := b.o.Store.Client()
+	if err != nil {
+		return err
+	}
+	if !b.synced.Load() {
+		if err := b.exchange(ctx, client); err != nil {
+			return err
+		}
+	}
+	p, err := b.readPage(ctx, client, b.seq)
+	if err != nil {
+		return err
+	}
+	if p.epoch != b.epoch || p.seq < b.seq { // the store was emptied, or lost its last changes
+		b.synced.Store(false)
+		select { // not all members at once: the first one writes what the others have, too
+		case <-ctx.Done():
+		case <-time.After(randv2.N(2 * tryAgain)):
+		}
+		return nil
+	}
+	b.apply(p, nil)
+	if len(p.records) == readMost {
+		return nil
+	}
+	return b.wait(ctx, client, p.bell)
+}
+
+// wait waits until the bell has another entry, or for bellWait.
+func (b *Bans) wait(ctx context.Context, client rueidis.Client, last string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	err := client.Do(ctx, client.B().Xread().Count(1).Block(bellWait.Milliseconds()).Streams().Key(b.keys[4]).Id(last).
+		Build()).Error()
+	if rueidis.IsRedisNil(err) {
+		return nil
+	}
+	return err
+}
+
+// A page is what read.lua returns.
+type page struct {
+	epoch, bell string
+	seq         int64
+	last        int64 // the number of the last record, at least the one that was asked for
+	records     []record
+}
+
+// readPage reads the records after a number. Those that make no sense are left out.
+func (b *Bans) readPage(ctx context.Context, client rueidis.Client, after int64) (*page, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	began := b.o.Now()
+	reply, err := b.read.Exec(ctx, client, []string{b.keys[0], b.keys[1], b.keys[3], b.keys[4]},
+		[]string{strconv.FormatInt(after, 10), strconv.Itoa(readMost), hex.EncodeToString(randomBytes())}).ToArray()
+	if err != nil {
+		return nil, err
+	}
+	now := b.o.Now()
+	return b.parsePage(reply, after, began.Add(now.Sub(began)/2))
+}
+
+var errReply = errors.New("the store gave an unknown answer about bans")
+
+func (b *Bans) parsePage(reply []rueidis.RedisMessage, after int64, now time.Time) (*page, error) {
+	if len(reply) < 5 || (len(reply)-5)%3 != 0 {
+		return nil, errReply
+	}
+	p := &page{last: after}
+	at, err1 := reply[0].AsInt64()
+	epoch, err2 := reply[1].ToString()
+	seq, err3 := reply[2].AsInt64()
+	bell, err4 := reply[3].ToString()
+	stored, err5 := reply[4].AsInt64()
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+		return nil, errReply
+	}
+	p.epoch, p.seq, p.bell = epoch, seq, bell
+	b.stored.Store(stored)
+	for i := 5; i < len(reply); i += 3 {
+		number, err1 := reply[i].AsInt64()
+		id, err2 := reply[i+1].ToString()
+		value, err3 := reply[i+2].ToString()
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return nil, errReply
+		}
+		p.last = max(p.last, number)
+		r, err := parseRecord(id, value, at, now)
+		if err != nil {
+			b.unreadable(err)
+			r = record{id: id}
+		}
+		p.records = append(p.records, r)
+	}
+	return p, nil
+}
+
+// apply puts the records of a page in force. If all is set, it also notes their ids and ends there.
+func (b *Bans) apply(p *page, all map[string]time.Time) {
+	var bans []fairshare.BanRecord
+	restore := func() {
+		if len(bans) > 0 {
+			b.o.Restore(bans)
+			bans = nil
+		}
+	}
+	for i := range p.records {
+		r := &p.records[i]
+		own := r.by == b.me && all == nil
+		switch {
+		case r.ban != nil:
+			if all != nil {
+				all[r.id] = r.ban.Until
+			}
+			b.mu.Lock()
+			at, lifted := b.lifts.of(&r.key, r.ban)
+			b.mu.Unlock()
+			if lifted { // it began before the lift, and was written after it
+				b.add(entry{"drop", r.id, at, at, ""})
+			} else if !own && r.ban.Until.After(b.o.Now()) {
+				bans = append(bans, *r.ban)
+			}
+		case r.lift != nil:
+			if all != nil {
+				all[r.id] = r.lift.At
+			}
+			b.mu.Lock()
+			isNew := !own && b.lifts.add(*r.lift)
+			b.mu.Unlock()
+			if isNew {
+				restore()
+				b.o.Lift(*r.lift)
+			}
+		}
+	}
+	restore()
+	b.seq = max(b.seq, p.last)
+}
+
+// exchange reads all records, and then writes the bans and lifts of this member that are not among them.
+func (b *Bans) exchange(ctx context.Context, client rueidis.Client) error {
+	all, lost := map[string]time.Time{}, b.lost.Load()
+	b.mu.Lock()
+	mine := slices.Clone(b.lifts.all)
+	b.mu.Unlock()
+	b.seq, b.epoch = 0, ""
+	for {
+		p, err := b.readPage(ctx, client, b.seq)
+		if err != nil {
+			return err
+		}
+		if b.epoch != "" && p.epoch != b.epoch {
+			return errors.New("the store was emptied while its bans were read")
+		}
+		b.epoch = p.epoch
+		b.apply(p, all)
+		if len(p.records) < readMost {
+			break
+		}
+	}
+	now := b.o.Now()
+	var lacking []entry
+	for i := range mine {
+		l := &mine[i]
+		if at, found := all[liftID(l.Client)]; (!found || l.At.After(at.Add(sameBan))) &&
+			now.Sub(l.At) < registry.ChangesStay {
+			lacking = append(lacking, b.liftEntry(l))
+		}
+	}
+	b.o.InForce(func(ban fairshare.BanRecord) {
+		if e, ok := b.banEntry(&ban, now); ok {
+			if until, found := all[e.id]; !found || ban.Until.After(until.Add(sameBan)) {
+				lacking = append(lacking, e)
+			}
+		}
+	})
+	for part := range slices.Chunk(lacking, putMost) {
+		if err := b.putAll(ctx, client, part); err != nil {
+			return err
+		}
+	}
+	if b.synced.Store(true); b.lost.Load() != lost {
+		b.synced.Store(false)
+	}
+	b.wake()
+	return nil
+}
+
+// putAll writes entries.
+func (b *Bans) putAll(ctx context.Context, client rueidis.Client, all []entry) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	args := make([]string, 2, 2+5*len(all))
+	args[0], args[1] = strconv.Itoa(most), hex.EncodeToString(randomBytes())
+	now := b.o.Now()
+	for i := range all {
+		args = all[i].args(args, now)
+	}
+	return b.put.Exec(ctx, client, b.keys, args).Error()
+}
+
+// write writes what is queued, once all was exchanged, until ctx ends.
+func (b *Bans) write(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			b.writeLast()
+			return
+		case <-b.wakeup:
+		}
+		for b.synced.Load() && ctx.Err() == nil {
+			all := b.take()
+			if len(all) == 0 {
+				break
+			}
+			client, err := b.o.Store.Client()
+			if err == nil {
+				err = b.putAll(ctx, client, all)
+			}
+			if err != nil {
+				b.drop(len(all))
+			}
+		}
+	}
+}
+
+// writeLast writes what is queued when the program ends.
+func (b *Bans) writeLast() {
+	ctx, cancel := context.WithTimeout(context.Background(), tryAgain)
+	defer cancel()
+	client, err := b.o.Store.Client()
+	for all := b.take(); err == nil && b.synced.Load() && len(all) > 0; all = b.take() {
+		err = b.putAll(ctx, client, all)
+	}
+}
+
+// report reports an error that lasts and does not mean that the store is away, which the limiter reports.
+func (b *Bans) report(err error) {
+	now := time.Now()
+	if err == nil {
+		if b.saidError != "" {
+			b.o.Log(fmt.Sprintf("group: bans are shared again after %s", prose.ShortDuration(now.Sub(b.failing))))
+		}
+		b.failing, b.saidError = time.Time{}, ""
+		return
+	}
+	if b.failing.IsZero() {
+		b.failing = now
+	}
+	refused, ok := rueidis.IsRedisErr(err)
+	if !ok || now.Sub(b.failing) < sayAfter || refused.Error() == b.saidError && now.Sub(b.said) < sayAgain {
+		return
+	}
+	b.said, b.saidError = now, refused.Error()
+	b.o.Log(fmt.Sprintf("warning: group: bans are not shared: store %s: %s: each member bans for itself",
+		b.o.Store.Address(), prose.Printable(refused.Error())))
+}
+
+// unreadable counts a record that makes no sense, and reports it at most once a minute.
+func (b *Bans) unreadable(err error) {
+	b.bad.Add(1)
+	if now := time.Now(); now.Sub(b.saidBad) > sayAgain {
+		b.saidBad = now
+		b.o.Log(fmt.Sprintf("warning: group: %s: it is ignored: does another program write there?", err))
+	}
+}
+
+func randomBytes() []byte {
+	var id [8]byte
+	rand.Read(id[:])
+	return id[:]
+}
