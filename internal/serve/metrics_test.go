@@ -16,6 +16,7 @@ import (
 	"fairshare/internal/proxy"
 	"fairshare/internal/registrar"
 	"fairshare/internal/reports"
+	"fairshare/internal/storebans"
 	"fairshare/redislimit"
 	"fairshare/share"
 )
@@ -23,7 +24,7 @@ import (
 // allFigures returns figures with which every metric has a value.
 func allFigures(stats *share.Stats) figures {
 	return figures{Figures: livepolicy.Figures{Share: stats, Registry: new(registrar.Stats),
-		Group: new(redislimit.Status)},
+		Group: new(redislimit.Status), Shared: new(storebans.Stats)},
 		upstreams: []proxy.PoolState{{Site: "shop",
 			Upstreams: []proxy.UpstreamState{{URL: "http://a", Checked: true}}}},
 		certificates: []certificateState{{name: "shop.example.org"}}, spans: new(spanFigures)}
