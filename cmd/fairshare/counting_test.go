@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -283,4 +284,78 @@ rules:
 		t.Errorf("%d requests were at the site at once, of 6", most.Load())
 	}
 	g.awaitMembers(1, 2)
+}
+
+const banningPolicy = `
+store: {url: %q, name: shop}
+clients: {trusted_proxies: loopback}
+share: none
+rules:
+  - {name: three, match: {path: /three}, limit: {requests: 3, per: 1h}, ban: {after: 1, for: 1h, all: true}}
+`
+
+// Members without PostgreSQL share bans and unban through the store, and lose none if they are killed.
+func TestGroupSharesBans(t *testing.T) {
+	t.Parallel()
+	g := &group{t: t, store: redistest.Start(t)}
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "a page") }))
+	t.Cleanup(site.Close)
+	policy := writeFile(t, "site.yaml", fmt.Sprintf(banningPolicy, g.store.URL()))
+	states := [3]string{t.TempDir(), t.TempDir(), t.TempDir()}
+	start := func(i int) *serving {
+		return startServing(t, "-c", policy, "--upstream", site.URL, "--state", states[i], "--admin",
+			"unix:"+filepath.Join(states[i], "admin"))
+	}
+	for i := range states {
+		g.members, g.admins = append(g.members, start(i)), append(g.admins, "unix:"+filepath.Join(states[i], "admin"))
+	}
+	await := func(client string, want int) {
+		t.Helper()
+		for i, m := range g.members {
+			got := 0
+			for range 200 {
+				if got, _ = m.status(t, client, "/"); got == want {
+					break
+				}
+				time.Sleep(50 * time.Millisecond) // real processes
+			}
+			if got != want {
+				t.Fatalf("%s gets %d at member %d, want %d\n%s", client, got, i, want, g.show(i))
+			}
+		}
+	}
+	ban := func(member int, client string) {
+		t.Helper()
+		for range 4 {
+			g.members[member].status(t, client, "/three")
+		}
+		if status, _ := g.members[member].status(t, client, "/"); status != http.StatusTooManyRequests {
+			t.Fatalf("%s gets %d, want a ban", client, status)
+		}
+	}
+	restart := func(i int) { g.members[i] = start(i) }
+
+	ban(0, "203.0.113.1")
+	await("203.0.113.1", 429)
+	g.awaitText(0, "0 of this one not written yet")
+
+	g.store.Stop()
+	ban(1, "203.0.113.2") // nobody else can know it
+	g.members[1].Process.Kill()
+	g.members[1].Wait()
+	g.store.Continue()
+	restart(1)
+	await("203.0.113.2", 429)
+
+	if code, out, stderr := runCommand(t, "unban", "203.0.113.1", "--state", states[2]); code != 0 {
+		t.Fatalf("unban: %d\n%s%s", code, out, stderr)
+	}
+	await("203.0.113.1", 200)
+	g.store.Kill()
+	g.members[0].Process.Kill()
+	g.members[0].Wait()
+	g.store.Run() // empty
+	restart(0)
+	await("203.0.113.2", 429)
+	await("203.0.113.1", 200)
 }

@@ -100,7 +100,6 @@ type Bans struct {
 	// Of the goroutine of Run.
 	seq       int64
 	epoch     string
-	bell      string
 	failing   time.Time // since when calls fail; zero: they do not
 	said      time.Time
 	saidError string

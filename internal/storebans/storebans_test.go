@@ -459,3 +459,43 @@ func BenchmarkUntilKnown(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 	b.ReportMetric(float64(took[len(took)-1].Microseconds())/1000, "max-ms")
 }
+
+// Of 100,000 bans none is lost while the store is killed and comes back empty, hangs, and members are killed in turn.
+func TestNoBanIsLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute; runs without -short")
+	}
+	server := redistest.Start(t)
+	all := group(t, server.URL(), 3)
+	const rounds, each = 20, 5000
+	for round := range rounds {
+		m := all[round%3]
+		for i := range each {
+			m.banFor(fmt.Sprintf("10.%d.%d.%d", round, i/250, i%250), "flood", time.Hour)
+			if i%1000 == 0 {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		switch round % 4 {
+		case 0:
+			server.Kill() // while bans are on their way
+			server.Run()
+		case 1:
+			m.kill() // its registry has its bans
+			all[(round+1)%3].banFor(fmt.Sprintf("10.99.0.%d", round), "flood", time.Hour)
+			m.run()
+		case 2:
+			server.Stop()
+			time.Sleep(300 * time.Millisecond)
+			server.Continue()
+		}
+	}
+	const want = rounds*each + rounds/4
+	for i, m := range append(all, newMember(t, server.URL(), 0)) {
+		for end := time.Now().Add(time.Minute); m.bans.Len() != want; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("member %d has %d bans of %d; %+v", i, m.bans.Len(), want, m.b.Stats())
+			}
+		}
+	}
+}
