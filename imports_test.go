@@ -70,7 +70,8 @@ var mayImport = map[string][]string{
 
 	// The commands check, bot and replay, which need a policy but no server.
 	"internal/check": {"asn", "botauth", "bots", "browser", "internal/amount", "clientaddr", "internal/livepolicy",
-		"internal/proxy", "internal/setup", "internal/storebans", "logins", "membans", "memlimit", "policyfile", "redislimit", "robots"},
+		"internal/proxy", "internal/setup", "internal/storebans", "logins", "membans",
+		"memlimit", "policyfile", "redislimit", "robots"},
 	"internal/logreplay": {"asn", "clientaddr", "internal/accesslog", "internal/amount", "internal/lookup",
 		"internal/operator", "internal/registrar", "internal/replay", "internal/setup", "memlimit", "policyfile",
 		"sqlregistry"},

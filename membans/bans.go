@@ -368,9 +368,9 @@ func (b *Bans) Lift(client fairshare.ClientID, at time.Time,
 	return lifted
 }
 
-// InForce calls yield with each enforced ban that is in force at a time, in no order.
-// bits4 and bits6 are the bits of an address that make one client. yield is called with a
-// lock held and must not use b.
+// InForce calls yield with each enforced ban that is in force at a time, in no order. The
+// arguments bits4 and bits6 are the bits of an address that make one client. A lock is held
+// while yield is called, so it must not use b.
 func (b *Bans) InForce(now time.Time, bits4, bits6 int, yield func(fairshare.BanRecord)) {
 	ns := now.UnixNano()
 	for begin := 0; begin < b.Len(); begin += 1 << chunkBits { // the lock is held for one chunk at a time

@@ -298,7 +298,9 @@ rules:
 func TestGroupSharesBans(t *testing.T) {
 	t.Parallel()
 	g := &group{t: t, store: redistest.Start(t)}
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "a page") }))
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "a page")
+	}))
 	t.Cleanup(site.Close)
 	policy := writeFile(t, "site.yaml", fmt.Sprintf(banningPolicy, g.store.URL()))
 	states := [3]string{t.TempDir(), t.TempDir(), t.TempDir()}

@@ -71,7 +71,7 @@ func (p *Policy) stopSharing() {
 	}
 }
 
-// banned is told of each ban that begins here. It does not block.
+// banned is called for each ban that begins here. It does not block.
 func (p *Policy) banned(ban fairshare.BanRecord) {
 	if shared := p.shared.bans.Load(); shared != nil {
 		shared.Made(ban)
@@ -114,7 +114,8 @@ func (p *Policy) liftsUntilNow() (all []storebans.Lift) {
 			"one that another member still has may return", err))
 	}
 	for _, l := range lifted {
-		all = append(all, storebans.Lift{Client: l.Client, At: clock.FromWall(l.At), Forget: l.Forget, Stored: l.Stored})
+		all = append(all, storebans.Lift{Client: l.Client, At: clock.FromWall(l.At), Forget: l.Forget,
+			Stored: l.Stored})
 	}
 	return all
 }

@@ -294,7 +294,8 @@ func (r reader) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []description{capacityDesc, inProgressDesc, waitingDesc, longestDesc, turnsDesc, waitedDesc,
 		upDesc, busyDesc, expiryDesc, bansDesc, attackDesc, tableDesc, liveDesc, lostDesc, neededDesc, slotsDesc,
 		queuedDesc, droppedDesc, errorsDesc, failingDesc, membersDesc, awayDesc, decidedDesc, lateDesc, tripDesc,
-		pendingDesc, handedDesc, unreadableDesc, sharedBansDesc, unsharedDesc, togetherDesc, leasesDesc, lapsedDesc, spansDesc} {
+		pendingDesc, handedDesc, unreadableDesc, sharedBansDesc, unsharedDesc,
+		togetherDesc, leasesDesc, lapsedDesc, spansDesc} {
 		descs <- d.Desc
 	}
 }

@@ -14,27 +14,27 @@ const sameLift = 10 * time.Millisecond
 // lifts are the latest ones, at most mostLifts. The zero lifts is empty.
 type lifts struct {
 	all   []Lift
-	index map[place][]Lift
+	index map[liftKey][]Lift
 }
 
-// A place is where a lift is found: by the first address of a client, by the name of a bot, or
-// with all prefixes that may have several clients, whose place is zero.
-type place struct {
+// A liftKey finds lifts: by the first address of a client, by the name of a bot, or
+// with all prefixes that may have several clients, whose liftKey is zero.
+type liftKey struct {
 	addr netip.Addr
 	bot  string
 }
 
-func placeOf(id fairshare.ClientID) place {
+func liftKeyOf(id fairshare.ClientID) liftKey {
 	bits := id.Prefix.Bits()
 	if id.Bot == "" && (bits < 32 || id.Prefix.Addr().Is6() && bits < 64) {
-		return place{}
+		return liftKey{}
 	}
-	return place{id.Prefix.Addr(), id.Bot}
+	return liftKey{id.Prefix.Addr(), id.Bot}
 }
 
 // add adds a lift, and reports whether it was new.
 func (a *lifts) add(l Lift) bool {
-	for _, o := range a.index[placeOf(l.Client)] {
+	for _, o := range a.index[liftKeyOf(l.Client)] {
 		if o.Client == l.Client && o.Forget == l.Forget &&
 			(o.id == l.id && l.id != "" || o.At.Sub(l.At).Abs() < sameLift) {
 			return false
@@ -54,15 +54,15 @@ func (a *lifts) add(l Lift) bool {
 
 func (a *lifts) put(l Lift) {
 	if a.index == nil {
-		a.index = map[place][]Lift{}
+		a.index = map[liftKey][]Lift{}
 	}
-	at := placeOf(l.Client)
+	at := liftKeyOf(l.Client)
 	a.index[at] = append(a.index[at], l)
 }
 
 // of returns the time of a lift that ends a ban, and whether there is one.
 func (a *lifts) of(key *fairshare.BanKey, ban *fairshare.BanRecord) (at time.Time, lifted bool) {
-	for _, at := range [2]place{{ban.Client.Prefix.Addr(), ban.Client.Bot}, {}} {
+	for _, at := range [2]liftKey{{ban.Client.Prefix.Addr(), ban.Client.Bot}, {}} {
 		for i := range a.index[at] {
 			if l := &a.index[at][i]; l.covers(key, ban.Began) {
 				return l.At, true

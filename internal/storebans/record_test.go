@@ -13,8 +13,9 @@ var noon = time.Unix(1_800_000_000, 0)
 const noonMs = 1_800_000_000_000 // of the store
 
 func flood() (entry, fairshare.BanRecord) {
-	ban := fairshare.BanRecord{Client: fairshare.PrefixID(netip.MustParsePrefix("192.0.2.1/32")), Kind: fairshare.ByAddr,
-		Rule: "flood", Number: 3, Began: noon.Add(-time.Minute), Until: noon.Add(time.Hour), Since: noon.Add(time.Hour)}
+	ban := fairshare.BanRecord{Client: fairshare.PrefixID(netip.MustParsePrefix("192.0.2.1/32")),
+		Kind: fairshare.ByAddr, Rule: "flood", Number: 3, Began: noon.Add(-time.Minute),
+		Until: noon.Add(time.Hour), Since: noon.Add(time.Hour)}
 	e, _ := (&Bans{me: "me"}).banEntry(&ban, noon)
 	return e, ban
 }
@@ -34,7 +35,8 @@ func TestRecordsAreParsed(t *testing.T) {
 	via := fairshare.ClientID{Prefix: netip.MustParsePrefix("192.0.2.1/32"), Via: netip.MustParseAddr("10.0.0.1")}
 	l := Lift{Client: via, At: noon.Add(-time.Second), Forget: true, Stored: noon, id: "1"}
 	e = (&Bans{}).liftEntry(&l)
-	if r, err = parseRecord(e.id, "lift 1799999999000 1900000000000 "+e.body, noonMs, noon); err != nil || *r.lift != l {
+	r, err = parseRecord(e.id, "lift 1799999999000 1900000000000 "+e.body, noonMs, noon)
+	if err != nil || *r.lift != l {
 		t.Errorf("%+v, %v; want %+v", r.lift, err, l)
 	}
 }

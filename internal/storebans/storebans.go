@@ -39,17 +39,17 @@ import (
 )
 
 const (
-	most      = 250_000                // records in the store; the one that ends first gives way
-	mostQueue = 50_000                 // records that wait to be written
-	mostLifts = 10_000                 // that are remembered, the latest
-	readMost  = 1000                   // records of one read
-	putMost   = 500                    // records of one write
-	bellWait  = 100 * time.Millisecond // at most, until the next read
-	callTime  = time.Second
-	sameBan   = 20 * time.Millisecond // ends of the same ban differ by less, as in put.lua
-	tryAgain  = 250 * time.Millisecond
-	sayAfter  = 3 * time.Second // an error that lasts is reported
-	sayAgain  = time.Minute
+	most        = 250_000                // records in the store; the one that ends first is removed
+	mostQueue   = 50_000                 // records that wait to be written
+	mostLifts   = 10_000                 // that are remembered, the latest
+	readMost    = 1000                   // records of one read
+	putMost     = 500                    // records of one write
+	bellWait    = 100 * time.Millisecond // at most, until the next read
+	callTime    = time.Second
+	sameBan     = 20 * time.Millisecond // ends of the same ban differ by less, as in put.lua
+	tryAgain    = 250 * time.Millisecond
+	reportAfter = 3 * time.Second // an error that lasts is reported
+	reportAgain = time.Minute
 )
 
 //go:embed put.lua
@@ -98,12 +98,12 @@ type Bans struct {
 	lifts   lifts
 
 	// Of the goroutine of Run.
-	seq       int64
-	epoch     string
-	failing   time.Time // since when calls fail; zero: they do not
-	said      time.Time
-	saidError string
-	saidBad   time.Time
+	seq        int64
+	epoch      string
+	failing    time.Time // since when calls fail; zero: they do not
+	reportedAt time.Time
+	reported   string
+	badAt      time.Time
 }
 
 // New returns Bans that share nothing until Run is called.
@@ -523,20 +523,20 @@ func (b *Bans) writeLast() {
 func (b *Bans) report(err error) {
 	now := time.Now()
 	if err == nil {
-		if b.saidError != "" {
+		if b.reported != "" {
 			b.o.Log(fmt.Sprintf("group: bans are shared again after %s", prose.ShortDuration(now.Sub(b.failing))))
 		}
-		b.failing, b.saidError = time.Time{}, ""
+		b.failing, b.reported = time.Time{}, ""
 		return
 	}
 	if b.failing.IsZero() {
 		b.failing = now
 	}
 	refused, ok := rueidis.IsRedisErr(err)
-	if !ok || now.Sub(b.failing) < sayAfter || refused.Error() == b.saidError && now.Sub(b.said) < sayAgain {
+	if !ok || now.Sub(b.failing) < reportAfter || refused.Error() == b.reported && now.Sub(b.reportedAt) < reportAgain {
 		return
 	}
-	b.said, b.saidError = now, refused.Error()
+	b.reportedAt, b.reported = now, refused.Error()
 	b.o.Log(fmt.Sprintf("warning: group: bans are not shared: store %s: %s: each member bans for itself",
 		b.o.Store.Address(), prose.Printable(refused.Error())))
 }
@@ -544,8 +544,8 @@ func (b *Bans) report(err error) {
 // unreadable counts a record that makes no sense, and reports it at most once a minute.
 func (b *Bans) unreadable(err error) {
 	b.bad.Add(1)
-	if now := time.Now(); now.Sub(b.saidBad) > sayAgain {
-		b.saidBad = now
+	if now := time.Now(); now.Sub(b.badAt) > reportAgain {
+		b.badAt = now
 		b.o.Log(fmt.Sprintf("warning: group: %s: it is ignored: does another program write there?", err))
 	}
 }

@@ -28,11 +28,11 @@ type member struct {
 	b     *Bans
 	end   func()
 
-	mu    sync.Mutex
-	lifts []Lift // known: a registry would have them
-	lines []string
-	made  []fairshare.BanRecord
-	said  []Lift // by operators at this member
+	mu     sync.Mutex
+	lifts  []Lift // known: a registry would have them
+	lines  []string
+	made   []fairshare.BanRecord
+	wanted []Lift // by operators at this member
 }
 
 func newMember(t testing.TB, url string, skew time.Duration) *member {
@@ -139,7 +139,7 @@ func (m *member) lift(client string) {
 		}
 	})
 	m.mu.Lock()
-	m.lifts, m.said = append(m.lifts, l), append(m.said, l)
+	m.lifts, m.wanted = append(m.lifts, l), append(m.wanted, l)
 	m.mu.Unlock()
 	m.b.Lifted(l, ended)
 	m.bans.Lift(id, l.At, nil)
@@ -302,14 +302,14 @@ func TestStoreIsLost(t *testing.T) {
 			want = append(want, "203.0.113.1 flood")
 		}
 		await(t, all, want...)
-		// One who knows nothing finds all in the store.
+		// A member that knows nothing finds all in the store.
 		late := newMember(t, server.URL(), 0)
 		await(t, []*member{late}, want...)
 		late.kill()
 	}
 }
 
-// The store has the limit that a member has: the ban that ends first gives way.
+// The store has the limit that a member has: the ban that ends first is removed.
 func TestStoreIsBounded(t *testing.T) {
 	server := redistest.Start(t)
 	m := newMember(t, server.URL(), 0)
@@ -431,7 +431,7 @@ func TestRandomSchedules(t *testing.T) {
 // lifted returns what operators have lifted.
 func lifted(all []*member) (lifts []Lift) {
 	for _, m := range all {
-		lifts = append(lifts, m.said...)
+		lifts = append(lifts, m.wanted...)
 	}
 	return lifts
 }
