@@ -277,7 +277,17 @@ func (x *Exchange) end() {
 	x.stop(now, !x.response.returned || x.response.status.Load() >= http.StatusInternalServerError)
 	if x.settleEnd(now) {
 		x.reportPassed()
+		if !x.isKept() {
+			x.gen.reuse(x.response.w)
+		}
 	}
+}
+
+// isKept reports whether something may still refer to the request, which has ended.
+func (x *Exchange) isKept() bool {
+	res := &x.response
+	return !res.unkept || !res.returned || res.hijacked || res.tap != nil || x.login != nil ||
+		x.gen.Context || x.gen.ThreadCPU
 }
 
 // settleEnd settles all that is known when the handler has returned. It returns

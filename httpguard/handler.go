@@ -202,9 +202,7 @@ func (g *generation) judge(w http.ResponseWriter, r *http.Request, form fairshar
 	case fairshare.Refuse, fairshare.Block:
 		g.refuse(w, r, vis, &v)
 		g.release(vis)
-		if reused, ok := w.(interface{ Reuse() }); ok && g.Reuse {
-			reused.Reuse()
-		}
+		g.reuse(w)
 	default:
 		open := err != nil && (g.FailOpen || g.guard.Policy().DryRun)
 		if g.Unjudged != nil {
@@ -218,6 +216,13 @@ func (g *generation) judge(w http.ResponseWriter, r *http.Request, form fairshar
 		g.answers.unavailable(w, r)
 	}
 	return nil
+}
+
+// reuse lets the server use the memory of a request again.
+func (g *generation) reuse(w http.ResponseWriter) {
+	if reused, ok := w.(interface{ Reuse() }); ok && g.Reuse {
+		reused.Reuse()
+	}
 }
 
 // reportWaited calls Options.Waited.

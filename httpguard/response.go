@@ -22,6 +22,7 @@ type response struct {
 	status   atomic.Int32 // the final one; 0 before it is written
 	head     bool         // a HEAD request: its body is not sent
 	own      bool         // the answer is not the upstream's
+	unkept   bool         // NothingKept was called
 	returned bool         // the handler returned and did not panic
 	hijacked bool
 	tap      *tap // gets the body too; nil for almost all requests

@@ -67,6 +67,16 @@ func NoUpstreamAnswer(w http.ResponseWriter) {
 	})
 }
 
+// NothingKept says that the handler, and all that it has started, keeps nothing of the request but texts: see
+// Options.Reuse. The handler calls it last, in its own goroutine. Without a guard around the handler it does
+// nothing.
+func NothingKept(w http.ResponseWriter) {
+	forEachExchange(w, func(x *Exchange) bool {
+		x.response.unkept = true
+		return true
+	})
+}
+
 // ReportCPU reports the CPU time that the upstream has spent on the request in
 // all. A later report replaces an earlier one. Without a report and a meter, a
 // request counts as the time that it took. It may be called from any goroutine,

@@ -128,16 +128,46 @@ func TestWholeAnswersAreThoseOfNetHTTP(t *testing.T) {
 	}
 }
 
-// The memory of a request is used again only if the program allows it, and the request was refused.
-func TestMemoryIsUsedAgainOnlyAfterRefusals(t *testing.T) {
-	for _, allowed := range []bool{false, true} {
-		opts := httpguard.Options{Reuse: allowed, Now: func() time.Time { return noon }}
-		h := httpguard.Middleware(newGuard(t, block("no", "/no")), opts)(welcome)
-		for path, want := range map[string]bool{"/no": allowed, "/yes": false} {
+// A silentMeter never reports.
+type silentMeter struct{}
+
+func (silentMeter) Begin(string) httpguard.Metering { return silentMeter{} }
+func (silentMeter) Spent() time.Duration            { return 0 }
+func (silentMeter) End(func(time.Duration))         {}
+
+// The memory of a request is used again only if the program allows it, and the request was refused or its handler
+// keeps nothing.
+func TestMemoryIsUsedAgainOnlyIfNothingIsKept(t *testing.T) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "welcome")
+		switch r.URL.Path {
+		case "/unkept", "/robots.txt":
+			httpguard.NothingKept(w)
+		case "/panics":
+			httpguard.NothingKept(w)
+			panic(http.ErrAbortHandler)
+		}
+	})
+	for name, c := range map[string]struct {
+		opts httpguard.Options
+		want []string // paths of the requests whose memory is used again
+	}{
+		"not allowed":      {httpguard.Options{}, nil},
+		"allowed":          {httpguard.Options{Reuse: true}, []string{"/no", "/unkept"}},
+		"with contexts":    {httpguard.Options{Reuse: true, Context: true}, []string{"/no"}},
+		"with a late cost": {httpguard.Options{Reuse: true, Meter: silentMeter{}}, []string{"/no"}},
+	} {
+		c.opts.Now = func() time.Time { return noon }
+		inner := httpguard.Middleware(newGuard(t), httpguard.Options{})(handler)
+		h := httpguard.Middleware(newGuard(t, block("no", "/no")), c.opts)(inner)
+		for _, path := range []string{"/no", "/yes", "/unkept", "/panics", "/robots.txt"} {
 			w := &wholeWriter{ResponseRecorder: httptest.NewRecorder()}
-			h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-			if w.reused != want {
-				t.Errorf("%s, allowed %v: used again: %v", path, allowed, w.reused)
+			func() {
+				defer func() { recover() }()
+				h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+			}()
+			if want := slices.Contains(c.want, path); w.reused != want {
+				t.Errorf("%s, %s: used again: %v", name, path, w.reused)
 			}
 		}
 	}

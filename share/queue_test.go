@@ -86,6 +86,96 @@ func TestWaitEndsOnHangUpAndOnLongestWait(t *testing.T) {
 	})
 }
 
+// An endableContext reports its end to OnEnd, and fails a test that asks for its channel.
+type endableContext struct {
+	context.Context
+	t     *testing.T
+	mu    sync.Mutex
+	ended bool
+	onEnd func()
+	off   int // calls of OffEnd
+}
+
+func (c *endableContext) Done() <-chan struct{} {
+	c.t.Error("Done was called")
+	return nil
+}
+
+func (c *endableContext) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return context.Canceled
+	}
+	return nil
+}
+
+func (c *endableContext) OnEnd(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.onEnd = f; c.ended {
+		c.onEnd = nil
+		go f()
+	}
+	return true
+}
+
+func (c *endableContext) OffEnd() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.off++
+	stopped := c.onEnd != nil
+	c.onEnd = nil
+	return stopped
+}
+
+func (c *endableContext) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended = true; c.onEnd != nil {
+		go c.onEnd()
+		c.onEnd = nil
+	}
+}
+
+// A context that reports its end without a channel ends a wait as others do: before, during and after it.
+func TestWaitEndsWithAnEndableContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Capacity: 1, Wait: 3 * time.Second})
+		for i := range 300 {
+			turn := take(t, q, "192.0.2.1")
+			ctx := &endableContext{Context: t.Context(), t: t}
+			if i%3 == 0 {
+				ctx.end()
+			}
+			one := waitFor(ctx, q, "192.0.2.2")
+			two := waitFor(t.Context(), q, "192.0.2.3") // it may use the same waiter later
+			switch i % 3 {
+			case 1:
+				ctx.end()
+			case 2:
+				turn.Done()
+				ctx.end() // about when the turn comes
+			}
+			got := <-one
+			if got.err == nil && i%3 == 2 {
+				got.turn.Done()
+			} else if got.err != context.Canceled || got.waited != 0 {
+				t.Fatalf("%d: %+v", i, got)
+			}
+			turn.Done()
+			if got := <-two; got.err != nil || got.waited != 0 {
+				t.Fatalf("%d: %+v, want a turn", i, got)
+			} else {
+				got.turn.Done()
+			}
+			if s := q.Stats(); s.Inside != 0 || s.Waiting != 0 || ctx.off != 1 || ctx.onEnd != nil {
+				t.Fatalf("%d: %+v, OffEnd %d times", i, s, ctx.off)
+			}
+		}
+	})
+}
+
 // take returns a turn that needs no wait.
 func take(t *testing.T, q *Queue, addr string) *Turn {
 	t.Helper()

@@ -50,14 +50,42 @@ func (t *Turn) wake() {
 
 // A waiter lets one request after another wait.
 type waiter struct {
-	ready chan *Turn  // see Turn
-	timer *time.Timer // for the longest wait
+	ready  chan *Turn    // see Turn
+	gone   chan struct{} // receives a value when an endable context ends
+	onGone func()        // sends it
+	timer  *time.Timer   // for the longest wait
 }
 
 func newWaiter() any {
-	w := &waiter{ready: make(chan *Turn, 1), timer: time.NewTimer(time.Hour)}
+	w := &waiter{ready: make(chan *Turn, 1), gone: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	w.onGone = func() { w.gone <- struct{}{} } // never blocks: it is called once
 	w.timer.Stop()
 	return w
+}
+
+// An endable is a context that reports its end without a channel: each channel of Done needs memory, and
+// keeps that of its request from being used again.
+type endable interface {
+	// OnEnd has f called at the end. It returns false if it cannot.
+	OnEnd(f func()) bool
+	// OffEnd returns whether f will not be called.
+	OffEnd() bool
+}
+
+// watch returns a channel that becomes readable when ctx ends, and an endable whose OffEnd
+// must be called, or nil.
+func (w *waiter) watch(ctx context.Context) (<-chan struct{}, endable) {
+	if c, ok := ctx.(endable); ok && c.OnEnd(w.onGone) {
+		return w.gone, c
+	}
+	return ctx.Done(), nil
+}
+
+// free lets another request use w, unless a function of ended may still be called.
+func (q *Queue) free(w *waiter, ended endable) {
+	if ended == nil || ended.OffEnd() {
+		q.waiters.Put(w)
+	}
 }
 
 // Wait returns a turn, at once or after a wait. After an error, which is a *Busy or the error of
@@ -93,6 +121,7 @@ func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 	}
 
 	w.timer.Reset(c.wait)
+	gone, ended := w.watch(ctx)
 	var err error
 	late := false
 	select {
@@ -101,10 +130,10 @@ func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 		if err == nil && t.state == inside { // what changed the state has noted all else
 			w.timer.Stop()
 			t.ready = nil
-			q.waiters.Put(w)
+			q.free(w, ended)
 			return t, nil
 		}
-	case <-ctx.Done():
+	case <-gone:
 		err = ctx.Err()
 	case <-w.timer.C:
 		late = true
@@ -128,7 +157,7 @@ func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 	default:
 	}
 	t.ready = nil
-	q.waiters.Put(w)
+	q.free(w, ended)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"fairshare/httpguard"
 	"fairshare/internal/outbound"
 )
 
@@ -72,11 +73,12 @@ func (p *Proxy) newExchange() *exchange {
 	return q
 }
 
-// reuse lets another request use q, unless something may still refer to it.
+// reuse lets another request use q, and the memory of the client's request, unless something may still refer to it.
 func (q *exchange) reuse() {
 	if q.shared || q.body != nil || q.ctx != nil || q.patience.hasClientLeft() {
 		return
 	}
+	httpguard.NothingKept(q.w)
 	p := q.proxy
 	*q = exchange{clientLeft: q.clientLeft, onHint: q.onHint}
 	p.exchanges.Put(q)

@@ -27,6 +27,19 @@ func (brokenLimiter) Take(context.Context, time.Time, []fairshare.Take, []fairsh
 // startBroken starts a server with a limiter that fails.
 func startBroken(t *testing.T, policy string) *server {
 	t.Helper()
+	return startServer(t, policy, func(s *server) {
+		rt := s.runtime.Load()
+		var err error
+		if rt.Guard, err = fairshare.NewGuard(&rt.File.Policy, brokenLimiter{rt.Limiter}, membans.New(0)); err != nil {
+			t.Fatal(err)
+		}
+		s.guard.Replace(rt.Guard, s.guardOptions(rt))
+	})
+}
+
+// startServer starts a server after change, which may be nil.
+func startServer(t *testing.T, policy string, change func(*server)) *server {
+	t.Helper()
 	opts := Options{Flags: Flags{Policy: writeFile(t, "site.yaml", policy), Listen: "127.0.0.1:0"},
 		State: t.TempDir(), Now: time.Now, Stderr: io.Discard}
 	file, err := opts.load(opts.Stderr)
@@ -38,11 +51,9 @@ func startBroken(t *testing.T, policy string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt := s.runtime.Load()
-	if rt.Guard, err = fairshare.NewGuard(&file.Policy, brokenLimiter{rt.Limiter}, membans.New(0)); err != nil {
-		t.Fatal(err)
+	if change != nil {
+		change(s)
 	}
-	s.guard.Replace(rt.Guard, s.guardOptions(rt))
 	ended := make(chan error, 1)
 	go func() { ended <- s.serve(ctx) }()
 	t.Cleanup(func() {
