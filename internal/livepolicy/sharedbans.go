@@ -29,7 +29,14 @@ func (p *Policy) startSharing() {
 	if rt.Group == nil {
 		return
 	}
+	ctx, cancel := context.WithCancel(context.Background())
 	keep := make(chan heard, keptAhead)
+	pass := func(h heard) {
+		select {
+		case keep <- h:
+		case <-ctx.Done(): // the store has it
+		}
+	}
 	b := storebans.New(storebans.Options{
 		Store: p.group, Name: rt.File.Store.Name, Now: p.Now, Log: p.options.Log,
 		InForce: func(yield func(fairshare.BanRecord)) { p.bansInForce(yield) },
@@ -38,20 +45,20 @@ func (p *Policy) startSharing() {
 				p.bans.Restore(ban)
 			}
 			p.exportChanged()
-			keep <- heard{bans: bans}
+			pass(heard{bans: bans})
 		},
 		Lift: func(l storebans.Lift) {
 			p.endBans(l.Client, l.At)
-			keep <- heard{lift: &l}
+			pass(heard{lift: &l})
 		},
 		Lifts: p.liftsUntilNow(),
 	})
-	ctx, cancel := context.WithCancel(context.Background())
 	var running, keeping sync.WaitGroup
 	running.Go(func() { b.Run(ctx) })
+	writing, giveUp := context.WithCancel(context.Background())
 	keeping.Go(func() {
 		for h := range keep {
-			p.keepHeard(h)
+			p.keepHeard(writing, h)
 		}
 	})
 	p.shared.bans.Store(b)
@@ -59,7 +66,9 @@ func (p *Policy) startSharing() {
 		cancel()
 		running.Wait()
 		close(keep)
+		defer time.AfterFunc(leaveTime, giveUp).Stop()
 		keeping.Wait()
+		giveUp()
 	}
 }
 
@@ -130,7 +139,7 @@ const keepTime = 10 * time.Second
 
 // keepHeard writes it to this server's own registry, so that it is known after a restart. The registry is
 // followed: a client that was forgotten is forgotten here, too.
-func (p *Policy) keepHeard(h heard) {
+func (p *Policy) keepHeard(ctx context.Context, h heard) {
 	clock := p.options.Clock
 	if p.state.store == nil {
 		if h.lift != nil && h.lift.Forget {
@@ -138,7 +147,7 @@ func (p *Policy) keepHeard(h heard) {
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), keepTime)
+	ctx, cancel := context.WithTimeout(ctx, keepTime)
 	defer cancel()
 	s := p.state.store.own()
 	own, err := s.writing(ctx)

@@ -23,6 +23,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	randv2 "math/rand/v2"
 	"net/netip"
 	"slices"
@@ -94,7 +95,8 @@ type Bans struct {
 
 	mu      sync.Mutex
 	queue   []entry
-	waiting map[string]int // by id: the place in queue
+	first   int            // the number of the first one in queue
+	waiting map[string]int // by id: the number of the latest one in queue
 	lifts   lifts
 
 	// Of the goroutine of Run.
@@ -218,14 +220,14 @@ func (b *Bans) liftEntry(l *Lift) entry {
 // add queues an entry. It replaces a queued one with the same id and kind.
 func (b *Bans) add(e entry) {
 	b.mu.Lock()
-	switch place, found := b.waiting[e.id]; {
-	case found && b.queue[place].kind == e.kind:
-		b.queue[place] = e
-	case len(b.queue) >= mostQueue:
-		b.drop(1)
-	default:
-		b.waiting[e.id] = len(b.queue)
+	switch number, found := b.waiting[e.id]; {
+	case found && b.queue[number-b.first].kind == e.kind:
+		b.queue[number-b.first] = e
+	case len(b.queue) < mostQueue:
+		b.waiting[e.id] = b.first + len(b.queue)
 		b.queue = append(b.queue, e)
+	case e.kind != "drop": // what is not removed now is found when all is read again
+		b.drop(1)
 	}
 	b.mu.Unlock()
 	b.wake()
@@ -249,12 +251,14 @@ func (b *Bans) take() (all []entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := min(len(b.queue), putMost)
-	all = slices.Clone(b.queue[:n])
-	if b.queue = slices.Delete(b.queue, 0, n); n > 0 {
-		clear(b.waiting)
-		for i := range b.queue {
-			b.waiting[b.queue[i].id] = i
+	for i := range b.queue[:n] {
+		if id := b.queue[i].id; b.waiting[id] == b.first+i {
+			delete(b.waiting, id)
 		}
+	}
+	all, b.queue, b.first = b.queue[:n:n], b.queue[n:], b.first+n
+	if len(b.queue) == 0 {
+		b.queue = nil // release the memory
 	}
 	return all
 }
@@ -380,8 +384,24 @@ func (b *Bans) parsePage(reply []rueidis.RedisMessage, after int64, now time.Tim
 	return p, nil
 }
 
-// apply puts the records of a page in force. If all is set, it also notes their ids and ends there.
-func (b *Bans) apply(p *page, all map[string]time.Time) {
+// seen are the records that were read in an exchange.
+type seen struct {
+	seed maphash.Seed
+	ends map[uint64]int64 // by the hash of the id: the end of a ban or the time of a lift, in ns
+}
+
+func newSeen() *seen { return &seen{maphash.MakeSeed(), map[uint64]int64{}} }
+
+func (s *seen) add(id string, at time.Time) { s.ends[maphash.String(s.seed, id)] = at.UnixNano() }
+
+// lacks reports whether none was read, or an earlier one.
+func (s *seen) lacks(id string, at time.Time) bool {
+	was, found := s.ends[maphash.String(s.seed, id)]
+	return !found || at.UnixNano() > was+int64(sameBan)
+}
+
+// apply puts the records of a page in force. If all is not nil, it is an exchange: they are noted there.
+func (b *Bans) apply(p *page, all *seen) {
 	var bans []fairshare.BanRecord
 	restore := func() {
 		if len(bans) > 0 {
@@ -395,7 +415,7 @@ func (b *Bans) apply(p *page, all map[string]time.Time) {
 		switch {
 		case r.ban != nil:
 			if all != nil {
-				all[r.id] = r.ban.Until
+				all.add(r.id, r.ban.Until)
 			}
 			b.mu.Lock()
 			at, lifted := b.lifts.of(&r.key, r.ban)
@@ -407,7 +427,7 @@ func (b *Bans) apply(p *page, all map[string]time.Time) {
 			}
 		case r.lift != nil:
 			if all != nil {
-				all[r.id] = r.lift.At
+				all.add(r.id, r.lift.At)
 			}
 			b.mu.Lock()
 			isNew := !own && b.lifts.add(*r.lift)
@@ -424,9 +444,11 @@ func (b *Bans) apply(p *page, all map[string]time.Time) {
 
 // exchange reads all records, and then writes the bans and lifts of this member that are not among them.
 func (b *Bans) exchange(ctx context.Context, client rueidis.Client) error {
-	all, lost := map[string]time.Time{}, b.lost.Load()
+	all, lost := newSeen(), b.lost.Load()
 	b.mu.Lock()
 	mine := slices.Clone(b.lifts.all)
+	b.queue, b.first = nil, b.first+len(b.queue) // all of it is among what follows
+	clear(b.waiting)
 	b.mu.Unlock()
 	b.seq, b.epoch = 0, ""
 	for {
@@ -446,21 +468,30 @@ func (b *Bans) exchange(ctx context.Context, client rueidis.Client) error {
 	now := b.o.Now()
 	var lacking []entry
 	for i := range mine {
-		l := &mine[i]
-		if at, found := all[liftID(l.Client)]; (!found || l.At.After(at.Add(sameBan))) &&
-			now.Sub(l.At) < registry.ChangesStay {
+		if l := &mine[i]; all.lacks(liftID(l.Client), l.At) && now.Sub(l.At) < registry.ChangesStay {
 			lacking = append(lacking, b.liftEntry(l))
 		}
 	}
+	var bans []fairshare.BanRecord
 	b.o.InForce(func(ban fairshare.BanRecord) {
-		if e, ok := b.banEntry(&ban, now); ok {
-			if until, found := all[e.id]; !found || ban.Until.After(until.Add(sameBan)) {
-				lacking = append(lacking, e)
-			}
+		key, ok := fairshare.NewBanKey(ban.Kind, ban.Client)
+		if ok && len(bans) < most && all.lacks(banID(&key, ban.Rule), ban.Until) {
+			bans = append(bans, ban)
 		}
 	})
 	for part := range slices.Chunk(lacking, putMost) {
 		if err := b.putAll(ctx, client, part); err != nil {
+			return err
+		}
+	}
+	for part := range slices.Chunk(bans, putMost) {
+		lacking = lacking[:0]
+		for i := range part {
+			if e, ok := b.banEntry(&part[i], now); ok {
+				lacking = append(lacking, e)
+			}
+		}
+		if err := b.putAll(ctx, client, lacking); err != nil {
 			return err
 		}
 	}
