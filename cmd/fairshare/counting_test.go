@@ -339,7 +339,7 @@ func TestGroupSharesBans(t *testing.T) {
 
 	ban(0, "203.0.113.1")
 	await("203.0.113.1", 429)
-	g.awaitText(0, "0 of this one not written yet")
+	g.awaitText(0, "; 0 of this server wait")
 
 	g.store.Stop()
 	ban(1, "203.0.113.2") // nobody else can know it

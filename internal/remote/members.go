@@ -49,8 +49,8 @@ func (s *Server) Members(env *cli.Environment) error {
 			prose.Percent(g.Replaced, updates), prose.Percent(g.Contended, updates))
 	}
 	if b := &g.Bans; b.Shared {
-		env.Printf("bans      %s of all members in the store, lifts included; %s of this one not written yet",
-			prose.Plural(b.Stored, "record"), prose.Number(b.Waiting))
+		env.Printf("bans      the store has %s of all members, with those that were lifted; %s of this server wait",
+			prose.Plural(b.Stored, "ban"), prose.Number(b.Waiting))
 	} else {
 		env.Printf("BANS      not shared at present: this server bans for itself, and hands its bans over later")
 	}
