@@ -72,7 +72,8 @@ func TestMembersShareBansThroughTheStore(t *testing.T) {
 		return false
 	})
 
-	// An operator lifts it at one machine.
+	// An operator lifts it at one machine, some time later.
+	time.Sleep(300 * time.Millisecond)
 	own, err := all[1].state.store.own().writing(t.Context())
 	must(t, err)
 	_, err = own.Lift(t.Context(), client(t, "192.0.2.1"), all[1].Wall(all[1].Now()))
@@ -91,6 +92,7 @@ func TestMembersShareBansThroughTheStore(t *testing.T) {
 	await(t, "banned everywhere", everywhere("192.0.2.7", true))
 	third.Stop()
 	third.Close()
+	time.Sleep(300 * time.Millisecond)
 	all = all[:2]
 	own, err = all[0].state.store.own().writing(t.Context())
 	must(t, err)
