@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,14 +28,24 @@ func TestCountersAreWrittenEveryMinute(t *testing.T) {
 	dir := t.TempDir()
 	limits := []fairshare.Limit{{Name: "one", Resource: fairshare.Requests, N: 1, Window: time.Hour}}
 	synctest.Test(t, func(t *testing.T) {
-		var logged []string
+		var mu sync.Mutex
+		var lines []string
+		logged := func() []string {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(lines)
+		}
 		open := func() (*State, *memlimit.Limiter) {
 			limiter, err := memlimit.New(limits, memlimit.Options{Memory: 1 << 20})
 			if err != nil {
 				t.Fatal(err)
 			}
 			m, err := (&Policy{options: Options{Folder: dir, NoRegistry: true, Clock: httpguard.NewClock(),
-				Log: func(line string) { logged = append(logged, line) }}}).openState(t.Context())
+				Log: func(line string) {
+					mu.Lock()
+					defer mu.Unlock()
+					lines = append(lines, line)
+				}}}).openState(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,13 +89,13 @@ func TestCountersAreWrittenEveryMinute(t *testing.T) {
 		}
 		time.Sleep(3 * saveEvery)
 		synctest.Wait()
-		if len(logged) != 1 || !strings.Contains(logged[0], "the counters could not be written") {
+		if logged := logged(); len(logged) != 1 || !strings.Contains(logged[0], "the counters could not be written") {
 			t.Errorf("logged %q", logged)
 		}
 		os.RemoveAll(path)
 		time.Sleep(saveEvery)
 		synctest.Wait()
-		if len(logged) != 2 || logged[1] != "the counters are written again" {
+		if logged := logged(); len(logged) != 2 || logged[1] != "the counters are written again" {
 			t.Errorf("logged %q", logged)
 		}
 
