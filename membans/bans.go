@@ -41,7 +41,7 @@ type Bans struct {
 	report  func(fairshare.BanRecord)   // see Observe; may be nil
 	names   []string                    // of rules, by rule number
 	numbers map[string]uint32           // of rules, by name
-	bots    map[fairshare.BanKey]string // names of bots that were banned: as many as there are known bots
+	bots    map[fairshare.BanKey]string // names of bots that were banned, at most mostBots
 	index   map[uint64]uint32           // hash of a banID → number of its entry
 	banning map[uint64]banning          // by the hash of a key
 	chunks  [][]entry                   // entries in pieces, so growing moves nothing; no pointers for the collector
@@ -279,9 +279,7 @@ func (b *Bans) count(r *fairshare.Refusal, reached bool) time.Duration {
 		}
 		return 0
 	}
-	if r.Key.Kind() == fairshare.ByBot {
-		b.bots[r.Key] = r.Bot
-	}
+	b.nameBot(r.Key, r.Bot)
 	length := r.Terms.Length(r.Key, b.names[r.Rule], int(e.count))
 	e.count++
 	e.began, e.until = at, at+int64(length)
@@ -325,9 +323,8 @@ func (b *Bans) Restore(was fairshare.BanRecord) {
 	e.began, e.until, e.since = was.Began.UnixNano(), was.Until.UnixNano(), was.Since.UnixNano()
 	e.count, e.dryRun = int32(min(max(was.Number, 0), math.MaxInt32)), was.DryRun
 	heap.Fix(&b.ends, int(e.heapIndex))
-	if was.Kind == fairshare.ByBot {
-		b.bots[key] = was.Client.Bot
-	} else if was.Kind == fairshare.ByNetwork {
+	b.nameBot(key, was.Client.Bot)
+	if was.Kind == fairshare.ByNetwork {
 		b.networks.Store(true)
 	} else if key.IsIPv6Client() && was.Client.Prefix.Bits() > networkBits {
 		b.addMember(networkOf(&key, id.rule, e.dryRun), e.began, e.until)
@@ -368,9 +365,20 @@ func (b *Bans) Lift(client fairshare.ClientID, at time.Time,
 	return lifted
 }
 
+// mostBots is how many names of bots are remembered. Far fewer are known.
+const mostBots = 10_000
+
+// nameBot remembers the name of a bot, for InForce.
+func (b *Bans) nameBot(key fairshare.BanKey, name string) {
+	if key.Kind() == fairshare.ByBot && len(b.bots) < mostBots {
+		b.bots[key] = name
+	}
+}
+
 // InForce calls yield with each enforced ban that is in force at a time, in no order. The
 // arguments bits4 and bits6 are the bits of an address that make one client. A lock is held
-// while yield is called, so it must not use b.
+// while yield is called, so it must not use b. The name of a bot is empty if more than mostBots
+// were banned.
 func (b *Bans) InForce(now time.Time, bits4, bits6 int, yield func(fairshare.BanRecord)) {
 	ns := now.UnixNano()
 	for begin := 0; begin < b.Len(); begin += 1 << chunkBits { // the lock is held for one chunk at a time

@@ -67,8 +67,8 @@
 // Their members count apart, so during an upgrade the group admits at most twice each
 // limit. The list of members, the probes and the slots of an upstream stay under fs1.
 //
-// A program that shares bans through the store (see [fairshare.Bans]) stores them under fs1, too, with
-// the addresses in the clear, and needs more rights; fairshare check --connect prints all.
+// The command fairshare and package site also share bans through the store. These are under fs1, with the
+// addresses in the clear, and need more rights: fairshare check --connect prints all.
 //
 // A program that can write these keys decides what the members count. So use TLS and
 // a user of its own. The least that it needs is:

@@ -95,7 +95,7 @@ func (p *Policy) bansInForce(yield func(fairshare.BanRecord)) {
 	p.bans.InForce(p.Now(), bits4, bits6, yield)
 }
 
-// shareLift tells the other members that an operator has lifted bans, or has had a client forgotten. Call it
+// shareLift reports to the other members that an operator has lifted bans, or has had a client forgotten. Call it
 // before the bans are lifted here.
 func (p *Policy) shareLift(l storebans.Lift) {
 	shared := p.shared.bans.Load()
@@ -129,7 +129,7 @@ func (p *Policy) liftsUntilNow() (all []storebans.Lift) {
 	return all
 }
 
-// heard is what another member has said: bans or a lift.
+// A heard has bans of another member, or a lift.
 type heard struct {
 	bans []fairshare.BanRecord
 	lift *storebans.Lift
@@ -137,8 +137,8 @@ type heard struct {
 
 const keepTime = 10 * time.Second
 
-// keepHeard writes it to this server's own registry, so that it is known after a restart. The registry is
-// followed: a client that was forgotten is forgotten here, too.
+// keepHeard writes bans or a lift of another member to this server's own registry, so that they are known
+// after a restart. The registry is followed: a client that was forgotten is forgotten here, too.
 func (p *Policy) keepHeard(ctx context.Context, h heard) {
 	clock := p.options.Clock
 	if p.state.store == nil {

@@ -308,7 +308,7 @@ func (b *Bans) step(ctx context.Context) error {
 		}
 		return nil
 	}
-	b.apply(p, nil)
+	b.apply(p, nil, nil)
 	if len(p.records) == readMost {
 		return nil
 	}
@@ -384,7 +384,7 @@ func (b *Bans) parsePage(reply []rueidis.RedisMessage, after int64, now time.Tim
 	return p, nil
 }
 
-// seen are the records that were read in an exchange.
+// seen are records: those that were read in an exchange, or bans that this member has.
 type seen struct {
 	seed maphash.Seed
 	ends map[uint64]int64 // by the hash of the id: the end of a ban or the time of a lift, in ns
@@ -400,8 +400,9 @@ func (s *seen) lacks(id string, at time.Time) bool {
 	return !found || at.UnixNano() > was+int64(sameBan)
 }
 
-// apply puts the records of a page in force. If all is not nil, it is an exchange: they are noted there.
-func (b *Bans) apply(p *page, all *seen) {
+// apply puts the records of a page in force. In an exchange, they are noted in all, and bans in known are left
+// as they are; otherwise both are nil.
+func (b *Bans) apply(p *page, all, known *seen) {
 	var bans []fairshare.BanRecord
 	restore := func() {
 		if len(bans) > 0 {
@@ -422,7 +423,7 @@ func (b *Bans) apply(p *page, all *seen) {
 			b.mu.Unlock()
 			if lifted { // it began before the lift, and was written after it
 				b.add(entry{"drop", r.id, at, at, ""})
-			} else if !own && r.ban.Until.After(b.o.Now()) {
+			} else if !own && r.ban.Until.After(b.o.Now()) && (known == nil || known.lacks(r.id, r.ban.Until)) {
 				bans = append(bans, *r.ban)
 			}
 		case r.lift != nil:
@@ -450,6 +451,12 @@ func (b *Bans) exchange(ctx context.Context, client rueidis.Client) error {
 	b.queue, b.first = nil, b.first+len(b.queue) // all of it is among what follows
 	clear(b.waiting)
 	b.mu.Unlock()
+	known := newSeen()
+	b.o.InForce(func(ban fairshare.BanRecord) {
+		if key, ok := fairshare.NewBanKey(ban.Kind, ban.Client); ok {
+			known.add(banID(&key, ban.Rule), ban.Until)
+		}
+	})
 	b.seq, b.epoch = 0, ""
 	for {
 		p, err := b.readPage(ctx, client, b.seq)
@@ -460,7 +467,7 @@ func (b *Bans) exchange(ctx context.Context, client rueidis.Client) error {
 			return errors.New("the store was emptied while its bans were read")
 		}
 		b.epoch = p.epoch
-		b.apply(p, all)
+		b.apply(p, all, known)
 		if len(p.records) < readMost {
 			break
 		}
