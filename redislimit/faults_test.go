@@ -442,6 +442,9 @@ func TestClusterMasterAwayConcernsItsKeysOnly(t *testing.T) {
 	a, b, _ := pair(t, c.URL(), hundred, redislimit.Patient(redislimit.Options{}))
 	c.Nodes[1].Kill()
 	await(t, "away", func() bool { return a.Status().Away && b.Status().Away })
+	await(t, "seen by the cluster", func() bool {
+		return strings.Contains(c.Nodes[0].Do("CLUSTER", "INFO"), "cluster_slots_fail:5461\r")
+	})
 	// On a busy machine another master may be late, too, and then counts as away for a moment.
 	var all []map[int]int
 	for round := range 10 {

@@ -191,7 +191,8 @@ func StartCluster(t testing.TB, replicas int) *Cluster {
 			addr = freeAddr(t)
 		}
 		c.Nodes = append(c.Nodes, start(t, Program(t), addr, "--cluster-enabled", "yes",
-			"--cluster-node-timeout", "1000", "--cluster-config-file", fmt.Sprintf("nodes-%d.conf", i)))
+			"--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no",
+			"--cluster-config-file", fmt.Sprintf("nodes-%d.conf", i)))
 	}
 	first := c.Nodes[0]
 	for i, node := range c.Nodes {
