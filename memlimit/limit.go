@@ -48,6 +48,9 @@ type limit struct {
 	identity string // what makes it the limit it is
 }
 
+// countsAnswers reports whether l counts answers of some kinds. Most clients get none of these.
+func (l *limit) countsAnswers() bool { return l.held && !l.costly }
+
 // A layout is how the states of a limit are stored. It follows from kind and
 // countLen.
 type layout struct {

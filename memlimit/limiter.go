@@ -38,9 +38,10 @@ type Options struct {
 	// hour or 2^38 a day. The table
 	// should have room for twice as many states as are live at once.
 	//
-	// Two other things take memory in addition. Requests in progress take below
+	// Three other things take memory in addition. Requests in progress take below
 	// 100 bytes for each request and limit. The recent costs of keys take 1/32
-	// of Memory, at most 2 MiB, and those of pages half as much.
+	// of Memory, at most 2 MiB, and those of pages half as much. Marks of what is
+	// in use take 1/512.
 	Memory int64
 }
 
@@ -414,10 +415,11 @@ func (t *table) live(now int64) (states int64, share float64) {
 	sample := min(len(t.sets), 4096)
 	var live, taken int
 	for n := range sample {
-		s := &t.sets[int(uint64(n)*uint64(len(t.sets))/uint64(sample))]
-		if s.empty() {
+		n = int(uint64(n) * uint64(len(t.sets)) / uint64(sample))
+		if !t.used.has(n) {
 			continue
 		}
+		s := &t.sets[n]
 		s.lock()
 		for i := 0; i < setSlots; {
 			u := t.unit(s, i, now)
@@ -435,19 +437,19 @@ func (t *table) live(now int64) (states int64, share float64) {
 // Reset forgets everything, as if the limiter were new. Requests in progress
 // must not be settled afterwards.
 func (l *Limiter) Reset() {
-	for i := range l.table.sets {
-		s := &l.table.sets[i]
-		if atomic.LoadUint64(&s.head) == 0 && atomic.LoadUint64(&s.ids) == 0 {
-			continue // never used: its memory is not needed
-		}
+	t := l.table
+	for n := range t.used.all() {
+		s := &t.sets[n]
 		s.lock()
 		for j := range s.slot {
 			s.write(j, 0, 0)
 		}
 		atomic.StoreUint64(&s.ids, 0)
+		t.used.remove(n)
+		t.answers.remove(n)
 		s.unlockAs(atomic.LoadUint64(&s.head) & versionBits)
 	}
 	l.slots.forget()
 	l.pages.forget()
-	runtime.KeepAlive(l.table)
+	runtime.KeepAlive(t)
 }

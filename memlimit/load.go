@@ -322,6 +322,7 @@ func (in *snapshot) state(l *limit, s *set, i int, guest bool) error {
 		in.table.spread(l, home, in.sets-1, tag, &v, at, in.now)
 		return nil
 	}
+	in.table.noteUse(l, int(home), guest)
 	to := &in.table.sets[n]
 	to.own(i, l.id, guest)
 	if l.wide {

@@ -313,6 +313,11 @@ func asNew(t *testing.T, l, twin *Limiter, name string) {
 			t.Errorf("%s: set %d is %+v", name, i, *s)
 		}
 	}
+	for _, m := range []marks{l.table.used, l.table.answers} {
+		for n := range m.all() {
+			t.Errorf("%s: set %d is marked", name, n)
+		}
+	}
 	if got := l.Stats(start); got.Lost != 0 || got.Needed != 0 || got.Live != 0 {
 		t.Errorf("%s: %+v", name, got)
 	}

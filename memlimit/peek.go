@@ -46,6 +46,9 @@ func (l *Limiter) Peek(_ context.Context, now time.Time, takes []fairshare.Take,
 
 // view returns the state of a limit for a key at time now.
 func (t *table) view(l *limit, hash uint64, now int64) view {
+	if !t.used.has(t.home(hash)) {
+		return l.blank(now)
+	}
 	p := t.reach(l, hash, now)
 	defer p.release()
 	if p.slot >= 0 {

@@ -164,13 +164,12 @@ func (k *preparedKey) mayHold(l *Limiter, name *[2]uint64, now int64) bool {
 			}
 			continue
 		}
-		home := t.home(name[0] ^ lim.salt)
-		set := &t.sets[home]
-		head := atomic.LoadUint64(&set.head)
-		if head&(lockBit|overflowBit) == 0 && amount < lim.room0 && !set.hasID(head, lim.id) {
+		hash := name[0] ^ lim.salt
+		home := t.home(hash)
+		if amount < lim.room0 && t.surelyFresh(lim, home) {
 			continue // as in table.test
 		}
-		w := work{l: lim, home: home, hash: name[0] ^ lim.salt}
+		w := work{l: lim, home: home, hash: hash}
 		if !t.test(&w, amount, now) || w.over {
 			return false
 		}
@@ -244,6 +243,7 @@ func (t *table) spendAll(all []spending, now int64) bool {
 				s.slot = bits.TrailingZeros8(home.withID(atomic.LoadUint64(&home.head), 0))
 				home.own(s.slot, l.id, false)
 				t.noteStored(tagOf(s.hash))
+				t.noteUse(l, s.home, false)
 			}
 			if l.kind == windowNarrow && s.cur < l.most {
 				home.write(s.slot, tagOf(s.hash)|s.prev, uint64(s.num)<<lowBits|(s.cur+1))

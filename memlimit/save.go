@@ -63,16 +63,12 @@ func (l *Limiter) Save(w io.Writer, now time.Time) error {
 		return err
 	}
 
-	states, before := 0, -1
-	for n := range t.sets {
-		if n%1024 == 0 {
+	states, before, copies := 0, -1, 0
+	for n := range t.used.all() {
+		if copies++; copies%1024 == 0 {
 			runtime.Gosched() // there may be one processor only, and requests
 		}
-		s := &t.sets[n]
-		if s.empty() {
-			continue
-		}
-		copied := s.copy()
+		copied := t.sets[n].copy()
 		var live int
 		if b, live = t.appendSet(b[:0], n-before, &copied, places, at); live == 0 {
 			continue
@@ -135,11 +131,6 @@ func (t *table) appendSet(b []byte, delta int, s *set, places []int, at int64) (
 		}
 	}
 	return b, states
-}
-
-// empty reports whether s holds no states, fresh or not.
-func (s *set) empty() bool {
-	return atomic.LoadUint64(&s.head)>>headShift == 0 && atomic.LoadUint64(&s.ids) == 0
 }
 
 // copy returns s as it is at one moment. It locks s only if others come in

@@ -27,6 +27,12 @@ type table struct {
 	secret secret                   // made from seed
 	seed   seed
 
+	// used has the sets that have had states since the start, and their homes. answers has
+	// the home sets of those states whose limits count answers. Most clients make no errors,
+	// so a look at answers often saves one at a set. Bits are set, and removed by Reset,
+	// while the home is locked.
+	used, answers marks
+
 	mapped []byte       // the memory of sets; nil if it is on the heap
 	stored atomic.Int64 // new states since the start, of every sampledStates-th key
 
@@ -200,12 +206,6 @@ func (s *set) withID(head uint64, id uint16) (slots uint8) {
 		last>>(top-3)&8 | last>>(top+idBits-4)&16 | last>>(top+2*idBits-5)&32 | last>>(top+3*idBits-6)&64)
 }
 
-// hasID reports whether a limit's id is in s. It is withID != 0.
-func (s *set) hasID(head uint64, id uint16) bool {
-	first, last := s.fieldsOf(head, id)
-	return first|last != 0
-}
-
 func newTable() *table {
 	t := &table{names: map[string]uint16{}}
 	t.limits.Store(&[]*limit{nil})
@@ -227,7 +227,9 @@ func (t *table) plant(s seed) {
 // table is garbage. So a method of Limiter that looks at sets ends with
 // runtime.KeepAlive: a pointer to a set does not keep the table.
 func (t *table) fill(memory int64) (err error) {
-	if t.sets, t.mapped, err = takeMemory(int(max(2, memory/setBytes))); err == nil && t.mapped != nil {
+	n := int(max(2, memory/setBytes))
+	t.used, t.answers = newMarks(n), newMarks(n)
+	if t.sets, t.mapped, err = takeMemory(n); err == nil && t.mapped != nil {
 		runtime.AddCleanup(t, returnMemory, t.mapped)
 	}
 	return err
@@ -453,11 +455,27 @@ func (t *table) roomFor(l *limit, n int, s *set, now int64) bool {
 	return false
 }
 
+// noteUse notes that a state of l has got a slot in the set n, its home, or in the next one
+// if it is a guest there.
+func (t *table) noteUse(l *limit, n int, guest bool) {
+	t.used.add(n)
+	if guest {
+		t.used.add(n + 1)
+	}
+	if l.countsAnswers() {
+		t.answers.add(n)
+	}
+}
+
 // put stores v where its state is or, if it has none yet, at a place chosen
-// for it. next may be nil as for choose. It gives the state up if all places
-// are pinned.
-func (t *table) put(p *spot, home, next *set, l *limit, tag uint64, v *view, now int64, pinned []work) {
+// for it. Its home is the set n. If second is set, the set after it is locked, too. Then it is
+// chosen from as well. put gives the state up if all places are pinned.
+func (t *table) put(p *spot, n int, second bool, l *limit, tag uint64, v *view, now int64, pinned []work) {
 	if p.slot < 0 {
+		home, next := &t.sets[n], (*set)(nil)
+		if second {
+			next = &t.sets[n+1]
+		}
 		*p = t.choose(home, next, l, now, pinned)
 		if p.slot < 0 {
 			t.noteLost(l, v)
@@ -465,6 +483,7 @@ func (t *table) put(p *spot, home, next *set, l *limit, tag uint64, v *view, now
 		}
 		t.evict(*p, l, now, p.in == next)
 		t.noteStored(tag)
+		t.noteUse(l, n, p.in == next)
 		if p.in == next {
 			home.mark(true)
 		}
@@ -499,11 +518,12 @@ func (t *table) reach(l *limit, hash uint64, now int64) location {
 
 // storeAt stores v at p.
 func (t *table) storeAt(p *location, l *limit, hash uint64, v *view, now int64) {
+	n := t.home(hash)
 	if p.slot < 0 && p.next == nil && !t.roomFor(l, 1, p.home, now) {
-		p.next = &t.sets[t.home(hash)+1]
+		p.next = &t.sets[n+1]
 		p.next.lock()
 	}
-	t.put(&p.spot, p.home, p.next, l, tagOf(hash), v, now, nil)
+	t.put(&p.spot, n, p.next != nil, l, tagOf(hash), v, now, nil)
 }
 
 func (p *location) release() {
@@ -543,6 +563,9 @@ func (t *table) takeOne(l *limit, hash uint64, now int64, cost uint64, tally *fa
 // charged. A cost below zero is the refund of what was taken at time at. With cost
 // zero, the time of the request is noted for a quiet limit.
 func (t *table) change(l *limit, hash uint64, now, cost, at int64) {
+	if cost <= 0 && !t.used.has(t.home(hash)) {
+		return
+	}
 	p := t.reach(l, hash, now)
 	if cost <= 0 && p.slot < 0 {
 		p.release()

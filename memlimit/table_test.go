@@ -51,7 +51,7 @@ func used(t testing.TB, l *Limiter, limit int, key []byte, at time.Time) int64 {
 // most1 is one more than is allowed: it is refused and changes nothing.
 func (l *limit) most1() int64 { return int64(l.allowed) + 1 }
 
-// check fails if a set is locked or its slots contradict one another.
+// check fails if a set is locked, if its slots contradict one another, or if a mark of it is missing.
 func check(t *testing.T, table *table) {
 	t.Helper()
 	limits := *table.limits.Load()
@@ -61,7 +61,17 @@ func check(t *testing.T, table *table) {
 			t.Fatalf("set %d is still locked", n)
 		}
 		for i := 0; i < setSlots; i++ {
-			id := s.id(i)
+			id, home := s.id(i), n
+			if s.guest(i) {
+				home--
+			}
+			if id != 0 && !(table.used.has(n) && table.used.has(home)) {
+				t.Fatalf("set %d: slot %d has a state, and the set or its home is not marked", n, i)
+			}
+			if id != 0 && id != secondHalf && int(id) < len(limits) && limits[id].countsAnswers() &&
+				!table.answers.has(home) {
+				t.Fatalf("set %d: slot %d counts answers, and its home is not marked", n, i)
+			}
 			switch {
 			case id == 0:
 				if s.guest(i) {

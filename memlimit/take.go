@@ -96,6 +96,9 @@ func (l *Limiter) takeWorks(works []work, locks []toLock, now int64, takes []fai
 				continue
 			}
 		}
+		if l.table.surelyFresh(lim, w.home) {
+			continue
+		}
 		// Locking waits for memory, one set after the other. Looking at all
 		// of them first lets the processor fetch them at the same time.
 		atomic.LoadUint64(&l.table.sets[w.home].head)
@@ -172,10 +175,20 @@ func (t *table) open(works []work, locks []toLock, now int64) bool {
 	return pass
 }
 
+// surelyFresh reports whether no key with this home set has had a state of l since the
+// start. It does not look at the set.
+func (t *table) surelyFresh(l *limit, home int) bool {
+	return l.countsAnswers() && !t.answers.has(home)
+}
+
 // test tests a held limit without locking the set of its state, and reports whether it
 // could. taken is what is held. Such a take writes nothing, and the shard of its key is
 // locked: its state cannot be charged before the request is decided.
 func (t *table) test(w *work, taken uint64, now int64) bool {
+	if taken < w.l.room0 && t.surelyFresh(w.l, w.home) {
+		w.unread = true // most clients have made no error
+		return true
+	}
 	home := &t.sets[w.home]
 	head := atomic.LoadUint64(&home.head)
 	if head&(lockBit|overflowBit) != 0 {
@@ -183,7 +196,7 @@ func (t *table) test(w *work, taken uint64, now int64) bool {
 	}
 	slots := home.withID(head, w.l.id)
 	if slots == 0 && taken < w.l.room0 {
-		w.unread = true // most clients have made no error
+		w.unread = true
 		return true
 	}
 	v, tag := w.l.blank(now), tagOf(w.hash)
@@ -223,11 +236,7 @@ func (t *table) closeAll(works []work, locks []toLock, now int64, pass bool, tal
 			w.l.storeRewound(w.spot, tagOf(w.hash), &w.view)
 		case pass:
 			w.l.spend(&w.view, w.cost)
-			var next *set
-			if w.second {
-				next = &t.sets[w.home+1]
-			}
-			t.put(&w.spot, &t.sets[w.home], next, w.l, tagOf(w.hash), &w.view, now, works)
+			t.put(&w.spot, w.home, w.second, w.l, tagOf(w.hash), &w.view, now, works)
 		case w.l.held: // its tally is filled in when the sets are unlocked
 			w.l.storeRewound(w.spot, tagOf(w.hash), &w.view)
 		default:
