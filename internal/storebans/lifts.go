@@ -60,14 +60,14 @@ func (a *lifts) put(l Lift) {
 	a.index[at] = append(a.index[at], l)
 }
 
-// of returns the time of a lift that ends a ban, and whether there is one.
-func (a *lifts) of(key *fairshare.BanKey, ban *fairshare.BanRecord) (at time.Time, lifted bool) {
-	for _, at := range [2]liftKey{{ban.Client.Prefix.Addr(), ban.Client.Bot}, {}} {
-		for i := range a.index[at] {
-			if l := &a.index[at][i]; l.covers(key, ban.Began) {
-				return l.At, true
+// latest returns the time of the latest lift that ends bans of a client with that key; zero if there is none.
+func (a *lifts) latest(key *fairshare.BanKey, client fairshare.ClientID) (at time.Time) {
+	for _, of := range [2]liftKey{{client.Prefix.Addr(), client.Bot}, {}} {
+		for i := range a.index[of] {
+			if l := &a.index[of][i]; l.At.After(at) && key.Within(l.Client) {
+				at = l.At
 			}
 		}
 	}
-	return at, false
+	return at
 }

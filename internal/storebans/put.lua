@@ -1,18 +1,25 @@
--- Writes bans and lifts. KEYS: records, their order, their ends, meta, bell. ARGV: the most
--- records, a random epoch, and then for each record: its kind, its id, the ms since it began,
--- the ms until it ends, what else belongs to it. Kinds: "ban", "lift", and "drop", which
--- removes a ban that began then or before. All times in the store are of its own clock.
+-- Writes bans and lifts. KEYS: records, their order, their ends, the bell. ARGV: the most records,
+-- how many entries the bell keeps, and then for each record: its kind, its id, the ms since it began,
+-- the ms until it ends, what else belongs to it. Kinds: "ban", "lift", and "drop", which removes a
+-- ban that began then or before. Without a record it only rings the bell. All times in the store are
+-- of its own clock. Returns the last id of the bell.
 local call = redis.call
 local t = call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local last = call('XREVRANGE', KEYS[4], '+', '-', 'COUNT', 1)[1]
+local n = call('HLEN', KEYS[1])
+if n ~= call('ZCARD', KEYS[2]) or n ~= call('ZCARD', KEYS[3]) or n > 0 and not last then
+  call('DEL', unpack(KEYS)) -- a part was lost: the members write all again
+  last = nil
+end
 local function drop(id)
   call('HDEL', KEYS[1], id)
   call('ZREM', KEYS[2], id)
   call('ZREM', KEYS[3], id)
 end
-call('HSETNX', KEYS[4], 'epoch', ARGV[2])
-for _, id in ipairs(call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, 1000)) do drop(id) end
-local seq = false
+for _, id in ipairs(call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, 200)) do drop(id) end
+local was = last and tonumber(last[2][2]) or 0 -- the number of the latest change
+local seq = was
 for i = 3, #ARGV, 5 do
   local kind, id, began, ends = ARGV[i], ARGV[i + 1], now - ARGV[i + 2], now + ARGV[i + 3]
   local old = call('HGET', KEYS[1], id)
@@ -21,10 +28,11 @@ for i = 3, #ARGV, 5 do
     oldBegan, oldEnds = string.match(old, '^%a+ (%d+) (%d+) ')
     oldBegan, oldEnds = tonumber(oldBegan), tonumber(oldEnds)
   end
+  if oldBegan and oldBegan > now then oldBegan = nil end -- the store's clock was set back
   local write = ends > now
   if kind == 'drop' then
     write = false
-    if oldBegan and oldBegan <= began then drop(id) end
+    if old and (not oldBegan or oldBegan <= began) then drop(id) end
   elseif not write or not oldBegan then -- it has ended; there is none, or none that makes sense
   elseif kind == 'lift' then
     write = began > oldBegan
@@ -32,7 +40,7 @@ for i = 3, #ARGV, 5 do
     write = ends > oldEnds + 20
   end
   if write then
-    seq = call('HINCRBY', KEYS[4], 'seq', 1)
+    seq = seq + 1
     call('HSET', KEYS[1], id, string.format('%s %.0f %.0f ', kind, began, ends) .. ARGV[i + 4])
     call('ZADD', KEYS[2], seq, id)
     call('ZADD', KEYS[3], ends, id)
@@ -43,5 +51,5 @@ if over > 0 then
   local first = call('ZRANGE', KEYS[3], 0, over - 1)
   for _, id in ipairs(first) do drop(id) end
 end
-if seq then call('XADD', KEYS[5], 'MAXLEN', 1, '*', 'seq', seq) end
-return 1
+if seq > was or #ARGV == 2 then return call('XADD', KEYS[4], 'MAXLEN', ARGV[2], '*', 'seq', seq) end
+return last and last[1] or '0-0'

@@ -23,11 +23,6 @@ type Lift struct {
 	id string // the same at all members; "": it is not known
 }
 
-// covers reports whether a lift ends a ban with that key.
-func (l *Lift) covers(key *fairshare.BanKey, began time.Time) bool {
-	return !began.After(l.At) && key.Within(l.Client)
-}
-
 // A body is what the store does not have to know of a record.
 type body struct {
 	By     string `json:"by,omitempty"` // the program that wrote it
@@ -96,10 +91,10 @@ func parseRecord(id, value string, storeNow int64, now time.Time) (r record, err
 	endsText, text, _ := strings.Cut(rest, " ")
 	began, err1 := strconv.ParseInt(beganText, 10, 64)
 	ends, err2 := strconv.ParseInt(endsText, 10, 64)
-	if err := errors.Join(err1, err2); err != nil || len(text) > mostBody || began < 0 || began > storeNow ||
-		ends < began || ends-storeNow > math.MaxInt64/int64(time.Millisecond) {
+	if err := errors.Join(err1, err2); err != nil || len(text) > mostBody || began < 0 || ends < began || ends-storeNow > math.MaxInt64/int64(time.Millisecond) {
 		return r, errRecord
 	}
+	began = min(began, storeNow) // the store's clock may have been set back
 	var b body
 	if err := json.Unmarshal([]byte(text), &b); err != nil {
 		return r, fmt.Errorf("%w: %w", errRecord, err)

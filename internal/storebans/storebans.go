@@ -4,12 +4,15 @@
 //
 // The store has the records of all bans in force and of lifts, each with the number of its latest
 // change. A member reads what has a higher number than the last one that it knows, so nothing is
-// missed, however late it reads. It waits for the bell, a stream with one entry, and reads after
-// at most 100 ms anyway.
+// missed, however late it reads. It waits for the bell, a stream with an entry for each of the last
+// writes, and reads after at most 100 ms anyway.
 //
-// No record is only in the store: each member keeps the bans that it made or read. After the store
-// was lost, or was away, a member first reads all records, and then writes the bans and lifts that
-// are not among them. So a ban that was lifted meanwhile does not return.
+// No record is only in the store: each member keeps the bans that it made or read. With each read it
+// names the last entry of the bell that it knows, and that of its own last write. If the store does not
+// have them, it was emptied, or a replica took over that lacks the last changes. The same goes for a
+// member that starts. It then reads all records, and writes the bans and lifts that are not among
+// them. So a ban that was lifted meanwhile does not return. After the store was only away, a member
+// goes on where it was.
 //
 // Times travel as ages, which the store turns into times of its own clock. So clocks of members may
 // be wrong.
@@ -43,8 +46,9 @@ const (
 	most        = 250_000                // records in the store; the one that ends first is removed
 	mostQueue   = 50_000                 // records that wait to be written
 	mostLifts   = 10_000                 // that are remembered, the latest
-	readMost    = 1000                   // records of one read
-	putMost     = 500                    // records of one write
+	readMost    = 250                    // records of one read, some milliseconds of the store's time
+	putMost     = 100                    // records of one write, likewise
+	bellMost    = 10_000                 // writes that the bell remembers
 	bellWait    = 100 * time.Millisecond // at most, until the next read
 	callTime    = time.Second
 	sameBan     = 20 * time.Millisecond // ends of the same ban differ by less, as in put.lua
@@ -60,7 +64,7 @@ var putScript string
 var readScript string
 
 // Rights are what the user of the store needs for it, in addition to those of package redislimit.
-const Rights = "+hmget +hincrby +zadd +zrem +zcard +zrange +zrangebyscore +xadd +xread +xrevrange"
+const Rights = "+hmget +hlen +zadd +zrem +zcard +zrange +zrangebyscore +xadd +xread +xrevrange"
 
 // Options say what bans are shared.
 type Options struct {
@@ -88,20 +92,23 @@ type Bans struct {
 	read   *rueidis.Lua
 	wakeup chan struct{}
 
-	synced atomic.Bool  // all was exchanged, and no call has failed since
-	lost   atomic.Int64 // entries that were dropped, for an exchange to write
-	stored atomic.Int64
-	bad    atomic.Int64
+	synced  atomic.Bool  // all was exchanged; what is new is read, and what is queued is written
+	working atomic.Bool  // the last calls have succeeded
+	lost    atomic.Int64 // entries that were dropped, for an exchange to write
+	stored  atomic.Int64
+	bad     atomic.Int64
 
-	mu      sync.Mutex
-	queue   []entry
-	first   int            // the number of the first one in queue
-	waiting map[string]int // by id: the number of the latest one in queue
-	lifts   lifts
+	mu       sync.Mutex
+	queue    []entry
+	first    int            // the number of the first one in queue
+	waiting  map[string]int // by id: the number of the latest one in queue
+	lifts    lifts
+	written  string // the bell after the last write; "": it was found there since
+	writeErr error  // of the last write
 
 	// Of the goroutine of Run.
 	seq        int64
-	epoch      string
+	bell       string    // at the last read
 	failing    time.Time // since when calls fail; zero: they do not
 	reportedAt time.Time
 	reported   string
@@ -120,7 +127,7 @@ func newBans(o Options, prefix string) *Bans {
 	var id [8]byte
 	rand.Read(id[:])
 	b := &Bans{o: o, me: hex.EncodeToString(id[:]), wakeup: make(chan struct{}, 1), waiting: map[string]int{},
-		keys: []string{prefix + "records", prefix + "order", prefix + "ends", prefix + "meta", prefix + "bell"},
+		keys: []string{prefix + "records", prefix + "order", prefix + "ends", prefix + "bell"},
 		put:  rueidis.NewLuaScript(putScript), read: rueidis.NewLuaScript(readScript)}
 	for _, l := range o.Lifts {
 		b.lifts.add(l)
@@ -144,9 +151,9 @@ func Try(ctx context.Context, store *redislimit.Store, name string) error {
 	err = b.putAll(ctx, client, []entry{e, l, {kind: "drop", id: e.id, began: now, ends: now}})
 	var p *page
 	if err == nil {
-		p, err = b.readPage(ctx, client, 0)
+		p, err = b.readPage(ctx, client, 0, b.written)
 	}
-	if err == nil && (len(p.records) != 1 || p.records[0].lift == nil) {
+	if err == nil && (!p.whole || len(p.records) != 1 || p.records[0].lift == nil) {
 		err = errors.New("the store does not have what was written")
 	}
 	if err == nil {
@@ -167,16 +174,30 @@ type Stats struct {
 func (b *Bans) Stats() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return Stats{b.stored.Load(), len(b.queue), b.bad.Load(), b.synced.Load()}
+	return Stats{b.stored.Load(), len(b.queue), b.bad.Load(), b.synced.Load() && b.working.Load()}
 }
 
 // Made shares a ban that this member has made. It does not block.
 func (b *Bans) Made(ban fairshare.BanRecord) {
-	e, ok := b.banEntry(&ban, b.o.Now())
-	if !ok {
-		return
+	for _, e := range b.banEntries(&ban, b.o.Now()) {
+		b.add(e)
 	}
-	b.add(e)
+}
+
+// banEntries returns the entry of an enforced ban in force, nothing for another ban. If the client's bans were lifted,
+// an entry precedes it that drops one before the lift: otherwise that would count as the longer one of two.
+func (b *Bans) banEntries(ban *fairshare.BanRecord, now time.Time) (all []entry) {
+	e, ok := b.banEntry(ban, now)
+	if !ok {
+		return nil
+	}
+	key, _ := fairshare.NewBanKey(ban.Kind, ban.Client)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if at := b.lifts.latest(&key, ban.Client); !at.IsZero() {
+		all = append(all, entry{"drop", e.id, at, at, ""})
+	}
+	return append(all, e)
 }
 
 // banEntry returns the entry of an enforced ban in force.
@@ -263,6 +284,22 @@ func (b *Bans) take() (all []entry) {
 	return all
 }
 
+// putBack queues entries again that could not be written.
+func (b *Bans) putBack(all []entry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queue)+len(all) > mostQueue {
+		b.drop(len(all))
+		return
+	}
+	b.queue, b.first = append(all, b.queue...), b.first-len(all)
+	for i := len(all) - 1; i >= 0; i-- {
+		if _, found := b.waiting[all[i].id]; !found {
+			b.waiting[all[i].id] = b.first + i
+		}
+	}
+}
+
 // Run shares bans until ctx ends. Call it once.
 func (b *Bans) Run(ctx context.Context) {
 	var writing sync.WaitGroup
@@ -273,15 +310,21 @@ func (b *Bans) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		b.report(err)
-		if err == nil {
-			continue
+		b.mu.Lock()
+		failed := cmp.Or(err, b.writeErr)
+		b.mu.Unlock()
+		b.working.Store(failed == nil)
+		if b.report(failed); err != nil {
+			pause(ctx, tryAgain+randv2.N(tryAgain))
 		}
-		b.synced.Store(false)
-		select {
-		case <-ctx.Done():
-		case <-time.After(tryAgain + randv2.N(tryAgain)):
-		}
+	}
+}
+
+// pause waits, at most until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }
 
@@ -296,18 +339,24 @@ func (b *Bans) step(ctx context.Context) error {
 			return err
 		}
 	}
-	p, err := b.readPage(ctx, client, b.seq)
+	b.mu.Lock()
+	written := b.written
+	b.mu.Unlock()
+	p, err := b.readPage(ctx, client, b.seq, b.bell, written)
 	if err != nil {
 		return err
 	}
-	if p.epoch != b.epoch || p.seq < b.seq { // the store was emptied, or lost its last changes
+	if !p.whole { // the store was emptied, or lost its last changes
 		b.synced.Store(false)
-		select { // not all members at once: the first one writes what the others have, too
-		case <-ctx.Done():
-		case <-time.After(randv2.N(2 * tryAgain)):
-		}
+		pause(ctx, randv2.N(2*tryAgain)) // not all members at once: the first one writes what the others have, too
 		return nil
 	}
+	b.bell = p.bell
+	b.mu.Lock()
+	if b.written == written {
+		b.written = "" // b.bell is later
+	}
+	b.mu.Unlock()
 	b.apply(p, nil, nil)
 	if len(p.records) == readMost {
 		return nil
@@ -319,7 +368,7 @@ func (b *Bans) step(ctx context.Context) error {
 func (b *Bans) wait(ctx context.Context, client rueidis.Client, last string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	err := client.Do(ctx, client.B().Xread().Count(1).Block(bellWait.Milliseconds()).Streams().Key(b.keys[4]).Id(last).
+	err := client.Do(ctx, client.B().Xread().Count(1).Block(bellWait.Milliseconds()).Streams().Key(b.keys[3]).Id(last).
 		Build()).Error()
 	if rueidis.IsRedisNil(err) {
 		return nil
@@ -329,19 +378,28 @@ func (b *Bans) wait(ctx context.Context, client rueidis.Client, last string) err
 
 // A page is what read.lua returns.
 type page struct {
-	epoch, bell string
-	seq         int64
-	last        int64 // the number of the last record, at least the one that was asked for
-	records     []record
+	whole   bool // the store has all that led to the known entries of the bell
+	bell    string
+	last    int64 // the number of the last record, at least the one that was asked for
+	records []record
 }
 
-// readPage reads the records after a number. Those that make no sense are left out.
-func (b *Bans) readPage(ctx context.Context, client rueidis.Client, after int64) (*page, error) {
+// noBell is the id of a bell without entries.
+const noBell = "0-0"
+
+// readPage reads the records after a number. Those that make no sense are empty. bells are ids of the bell up to which
+// all is known.
+func (b *Bans) readPage(ctx context.Context, client rueidis.Client, after int64, bells ...string) (*page, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
+	args := []string{strconv.FormatInt(after, 10), strconv.Itoa(readMost)}
+	for _, id := range bells {
+		if id != "" && id != noBell {
+			args = append(args, id)
+		}
+	}
 	began := b.o.Now()
-	reply, err := b.read.Exec(ctx, client, []string{b.keys[0], b.keys[1], b.keys[3], b.keys[4]},
-		[]string{strconv.FormatInt(after, 10), strconv.Itoa(readMost), hex.EncodeToString(randomBytes())}).ToArray()
+	reply, err := b.read.Exec(ctx, client, b.keys, args).ToArray()
 	if err != nil {
 		return nil, err
 	}
@@ -352,21 +410,20 @@ func (b *Bans) readPage(ctx context.Context, client rueidis.Client, after int64)
 var errReply = errors.New("the store gave an unknown answer about bans")
 
 func (b *Bans) parsePage(reply []rueidis.RedisMessage, after int64, now time.Time) (*page, error) {
-	if len(reply) < 5 || (len(reply)-5)%3 != 0 {
+	if len(reply) < 4 || (len(reply)-4)%3 != 0 {
 		return nil, errReply
 	}
 	p := &page{last: after}
 	at, err1 := reply[0].AsInt64()
-	epoch, err2 := reply[1].ToString()
-	seq, err3 := reply[2].AsInt64()
-	bell, err4 := reply[3].ToString()
-	stored, err5 := reply[4].AsInt64()
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	whole, err2 := reply[1].AsInt64()
+	bell, err3 := reply[2].ToString()
+	stored, err4 := reply[3].AsInt64()
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return nil, errReply
 	}
-	p.epoch, p.seq, p.bell = epoch, seq, bell
+	p.whole, p.bell = whole == 1, bell
 	b.stored.Store(stored)
-	for i := 5; i < len(reply); i += 3 {
+	for i := 4; i < len(reply); i += 3 {
 		number, err1 := reply[i].AsInt64()
 		id, err2 := reply[i+1].ToString()
 		value, err3 := reply[i+2].ToString()
@@ -415,15 +472,17 @@ func (b *Bans) apply(p *page, all, known *seen) {
 		own := r.by == b.me && all == nil
 		switch {
 		case r.ban != nil:
+			b.mu.Lock()
+			at := b.lifts.latest(&r.key, r.ban.Client)
+			b.mu.Unlock()
+			if !r.ban.Began.After(at) { // it was written after the lift, or it is still to be dropped
+				b.add(entry{"drop", r.id, at, at, ""})
+				continue
+			}
 			if all != nil {
 				all.add(r.id, r.ban.Until)
 			}
-			b.mu.Lock()
-			at, lifted := b.lifts.of(&r.key, r.ban)
-			b.mu.Unlock()
-			if lifted { // it began before the lift, and was written after it
-				b.add(entry{"drop", r.id, at, at, ""})
-			} else if !own && r.ban.Until.After(b.o.Now()) && (known == nil || known.lacks(r.id, r.ban.Until)) {
+			if !own && r.ban.Until.After(b.o.Now()) && (known == nil || known.lacks(r.id, r.ban.Until)) {
 				bans = append(bans, *r.ban)
 			}
 		case r.lift != nil:
@@ -446,6 +505,9 @@ func (b *Bans) apply(p *page, all, known *seen) {
 // exchange reads all records, and then writes the bans and lifts of this member that are not among them.
 func (b *Bans) exchange(ctx context.Context, client rueidis.Client) error {
 	all, lost := newSeen(), b.lost.Load()
+	if err := b.putAll(ctx, client, nil); err != nil { // a store that refuses writes need not be read
+		return err
+	}
 	b.mu.Lock()
 	mine := slices.Clone(b.lifts.all)
 	b.queue, b.first = nil, b.first+len(b.queue) // all of it is among what follows
@@ -457,16 +519,15 @@ func (b *Bans) exchange(ctx context.Context, client rueidis.Client) error {
 			known.add(banID(&key, ban.Rule), ban.Until)
 		}
 	})
-	b.seq, b.epoch = 0, ""
-	for {
-		p, err := b.readPage(ctx, client, b.seq)
+	for b.seq, b.bell = 0, ""; ; {
+		p, err := b.readPage(ctx, client, b.seq, b.bell)
 		if err != nil {
 			return err
 		}
-		if b.epoch != "" && p.epoch != b.epoch {
-			return errors.New("the store was emptied while its bans were read")
+		if !p.whole {
+			return errors.New("the store lost bans while they were read")
 		}
-		b.epoch = p.epoch
+		b.bell = p.bell
 		b.apply(p, all, known)
 		if len(p.records) < readMost {
 			break
@@ -494,9 +555,7 @@ func (b *Bans) exchange(ctx context.Context, client rueidis.Client) error {
 	for part := range slices.Chunk(bans, putMost) {
 		lacking = lacking[:0]
 		for i := range part {
-			if e, ok := b.banEntry(&part[i], now); ok {
-				lacking = append(lacking, e)
-			}
+			lacking = append(lacking, b.banEntries(&part[i], now)...)
 		}
 		if err := b.putAll(ctx, client, lacking); err != nil {
 			return err
@@ -509,17 +568,23 @@ func (b *Bans) exchange(ctx context.Context, client rueidis.Client) error {
 	return nil
 }
 
-// putAll writes entries.
+// putAll writes entries. Without one, it rings the bell.
 func (b *Bans) putAll(ctx context.Context, client rueidis.Client, all []entry) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	args := make([]string, 2, 2+5*len(all))
-	args[0], args[1] = strconv.Itoa(most), hex.EncodeToString(randomBytes())
+	args[0], args[1] = strconv.Itoa(most), strconv.Itoa(bellMost)
 	now := b.o.Now()
 	for i := range all {
 		args = all[i].args(args, now)
 	}
-	return b.put.Exec(ctx, client, b.keys, args).Error()
+	bell, err := b.put.Exec(ctx, client, b.keys, args).ToString()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.writeErr = err; err == nil {
+		b.written = bell
+	}
+	return err
 }
 
 // write writes what is queued, once all was exchanged, until ctx ends.
@@ -541,7 +606,8 @@ func (b *Bans) write(ctx context.Context) {
 				err = b.putAll(ctx, client, all)
 			}
 			if err != nil {
-				b.drop(len(all))
+				b.putBack(all)
+				pause(ctx, tryAgain+randv2.N(tryAgain))
 			}
 		}
 	}
