@@ -184,3 +184,20 @@ func TestClockOfTheStoreIsSetBack(t *testing.T) {
 	await(t, all, "192.0.2.1 flood")
 	await(t, []*member{newMember(t, server.URL(), 0)}, "192.0.2.1 flood")
 }
+
+// The clock of a member was an hour ahead when an operator lifted bans there, and the member starts again with the
+// right one. The lift ends none of the bans that began since.
+func TestClockOfAMemberIsSetBack(t *testing.T) {
+	server := redistest.Start(t)
+	all := group(t, server.URL(), 2)
+	all[0].ban("192.0.2.1", "flood")
+	await(t, all, "192.0.2.1 flood")
+	all[1].kill()
+	all[1].lifts = append(all[1].lifts, Lift{Client: clientID(t, "192.0.2.0/24"), At: time.Now().Add(time.Hour)})
+	all[1].run()
+	settle(all...)
+	all[0].ban("192.0.2.2", "flood")
+	await(t, all, "192.0.2.1 flood", "192.0.2.2 flood")
+	settle(all...)
+	await(t, append(all, newMember(t, server.URL(), 0)), "192.0.2.1 flood", "192.0.2.2 flood")
+}

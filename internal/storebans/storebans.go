@@ -51,6 +51,7 @@ const (
 	bellMost    = 10_000                 // writes that the bell remembers
 	bellWait    = 100 * time.Millisecond // at most, until the next read
 	callTime    = time.Second
+	aheadMost   = time.Minute           // a lift further in the future is from before this machine's clock was set back
 	sameBan     = 20 * time.Millisecond // ends of the same ban differ by less, as in put.lua
 	tryAgain    = 250 * time.Millisecond
 	reportAfter = 3 * time.Second // an error that lasts is reported
@@ -79,7 +80,7 @@ type Options struct {
 	// Lift ends bans, as an operator said at another member.
 	Lift func(Lift)
 
-	Lifts []Lift            // that are known at the start
+	Lifts []Lift            // that are known at the start; those in the future are left to other members
 	Log   func(line string) // lines for operators
 }
 
@@ -130,7 +131,9 @@ func newBans(o Options, prefix string) *Bans {
 		keys: []string{prefix + "records", prefix + "order", prefix + "ends", prefix + "bell"},
 		put:  rueidis.NewLuaScript(putScript), read: rueidis.NewLuaScript(readScript)}
 	for _, l := range o.Lifts {
-		b.lifts.add(l)
+		if l.At.Sub(o.Now()) < aheadMost {
+			b.lifts.add(l)
+		}
 	}
 	return b
 }
