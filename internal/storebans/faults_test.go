@@ -201,3 +201,22 @@ func TestClockOfAMemberIsSetBack(t *testing.T) {
 	settle(all...)
 	await(t, append(all, newMember(t, server.URL(), 0)), "192.0.2.1 flood", "192.0.2.2 flood")
 }
+
+// An operator has a client forgotten, and lifts its next ban, too. A member that was away meanwhile learns both.
+func TestForgettingIsNotReplacedByALift(t *testing.T) {
+	server := redistest.Start(t)
+	all := group(t, server.URL(), 2)
+	settle(all...)
+	all[1].kill()
+	at := all[0].now()
+	all[0].b.Lifted(Lift{Client: clientID(t, "192.0.2.1"), At: at, Forget: true, Stored: at}, nil)
+	all[0].lift("192.0.2.1")
+	settle(all[0])
+	all[1].run()
+	settle(all[1])
+	all[1].mu.Lock()
+	defer all[1].mu.Unlock()
+	if got := all[1].lifts; len(got) != 2 || !got[0].Forget || got[1].Forget {
+		t.Errorf("%+v", got)
+	}
+}

@@ -60,8 +60,9 @@ func (b *body) text() string {
 }
 
 const (
-	idBan  = "b"
-	idLift = "l"
+	idBan    = "b"
+	idLift   = "l"
+	idForget = "f"
 
 	mostRule = 1024 // bytes of a rule's name
 	mostBody = 4096
@@ -70,8 +71,13 @@ const (
 // banID names a ban in the store: one key has one by each rule.
 func banID(key *fairshare.BanKey, rule string) string { return idBan + string(key[:]) + rule }
 
-// liftID names a lift.
-func liftID(id fairshare.ClientID) string { return idLift + id.String() }
+// liftID names a lift: a client has one in the store, and one with which it was forgotten.
+func liftID(l *Lift) string {
+	if l.Forget {
+		return idForget + l.Client.String()
+	}
+	return idLift + l.Client.String()
+}
 
 // A record is a ban or a lift as it is read.
 type record struct {

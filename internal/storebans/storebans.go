@@ -238,7 +238,7 @@ func (b *Bans) Lifted(l Lift, ended []fairshare.BanRecord) {
 func (b *Bans) liftEntry(l *Lift) entry {
 	text := body{By: b.me, Forget: l.Forget, Stored: l.Stored.UnixNano(), ID: l.id}
 	text.setClient(l.Client)
-	return entry{"lift", liftID(l.Client), l.At, l.At.Add(registry.ChangesStay), text.text()}
+	return entry{"lift", liftID(l), l.At, l.At.Add(registry.ChangesStay), text.text()}
 }
 
 // add queues an entry. It replaces a queued one with the same id and kind.
@@ -539,7 +539,7 @@ func (b *Bans) exchange(ctx context.Context, client rueidis.Client) error {
 	now := b.o.Now()
 	var lacking []entry
 	for i := range mine {
-		if l := &mine[i]; all.lacks(liftID(l.Client), l.At) && now.Sub(l.At) < registry.ChangesStay {
+		if l := &mine[i]; all.lacks(liftID(l), l.At) && now.Sub(l.At) < registry.ChangesStay {
 			lacking = append(lacking, b.liftEntry(l))
 		}
 	}
