@@ -102,13 +102,15 @@ func (p *Policy) shareLift(l storebans.Lift) {
 	if shared == nil {
 		return
 	}
-	var ended []fairshare.BanRecord
-	p.bansInForce(func(ban fairshare.BanRecord) {
-		if key, ok := fairshare.NewBanKey(ban.Kind, ban.Client); ok && !ban.Began.After(l.At) && key.Within(l.Client) {
-			ended = append(ended, ban)
-		}
+	shared.Lifted(l, func() (ended []fairshare.BanRecord) {
+		p.bansInForce(func(ban fairshare.BanRecord) {
+			key, ok := fairshare.NewBanKey(ban.Kind, ban.Client)
+			if ok && !ban.Began.After(l.At) && key.Within(l.Client) {
+				ended = append(ended, ban)
+			}
+		})
+		return ended
 	})
-	shared.Lifted(l, ended)
 }
 
 // liftsUntilNow returns the lifts that the registry has recorded.

@@ -29,7 +29,7 @@ func TestABanAfterALiftIsShared(t *testing.T) {
 	await(t, all, "192.0.2.1 flood")
 	time.Sleep(tripTime)
 	l := Lift{Client: clientID(t, "192.0.2.1"), At: all[0].now(), Stored: all[0].now()}
-	all[0].b.Lifted(l, nil) // the old ban stays in the store
+	all[0].b.Lifted(l, none) // the old ban stays in the store
 	all[0].bans.Lift(l.Client, l.At, nil)
 	await(t, all)
 	time.Sleep(tripTime)
@@ -62,6 +62,8 @@ func TestABanAfterALiftIsShared(t *testing.T) {
 		t.Errorf("the ban before the lift holds: %d s", left)
 	}
 }
+
+func none() []fairshare.BanRecord { return nil }
 
 func clientID(t *testing.T, text string) fairshare.ClientID {
 	t.Helper()
@@ -209,7 +211,7 @@ func TestForgettingIsNotReplacedByALift(t *testing.T) {
 	settle(all...)
 	all[1].kill()
 	at := all[0].now()
-	all[0].b.Lifted(Lift{Client: clientID(t, "192.0.2.1"), At: at, Forget: true, Stored: at}, nil)
+	all[0].b.Lifted(Lift{Client: clientID(t, "192.0.2.1"), At: at, Forget: true, Stored: at}, none)
 	all[0].lift("192.0.2.1")
 	settle(all[0])
 	all[1].run()

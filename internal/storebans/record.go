@@ -97,7 +97,8 @@ func parseRecord(id, value string, storeNow int64, now time.Time) (r record, err
 	endsText, text, _ := strings.Cut(rest, " ")
 	began, err1 := strconv.ParseInt(beganText, 10, 64)
 	ends, err2 := strconv.ParseInt(endsText, 10, 64)
-	if err := errors.Join(err1, err2); err != nil || len(text) > mostBody || began < 0 || ends < began || ends-storeNow > math.MaxInt64/int64(time.Millisecond) {
+	if err := errors.Join(err1, err2); err != nil || len(text) > mostBody || began < 0 || ends < began ||
+		ends-storeNow > math.MaxInt64/int64(time.Millisecond) {
 		return r, errRecord
 	}
 	began = min(began, storeNow) // the store's clock may have been set back

@@ -217,9 +217,9 @@ func (b *Bans) banEntry(ban *fairshare.BanRecord, now time.Time) (e entry, ok bo
 	return entry{"ban", banID(&key, ban.Rule), ban.Began, ban.Until, text.text()}, true
 }
 
-// Lifted shares that an operator has lifted bans, unless another member has said so. ended are the
-// bans that this has ended here.
-func (b *Bans) Lifted(l Lift, ended []fairshare.BanRecord) {
+// Lifted shares that an operator has lifted bans, unless another member has said so. It calls ended for the
+// bans in force here that this ends.
+func (b *Bans) Lifted(l Lift, ended func() []fairshare.BanRecord) {
 	l.id = hex.EncodeToString(randomBytes())
 	b.mu.Lock()
 	isNew := b.lifts.add(l)
@@ -228,9 +228,9 @@ func (b *Bans) Lifted(l Lift, ended []fairshare.BanRecord) {
 		return
 	}
 	b.add(b.liftEntry(&l))
-	for i := range ended {
-		if key, ok := fairshare.NewBanKey(ended[i].Kind, ended[i].Client); ok {
-			b.add(entry{"drop", banID(&key, ended[i].Rule), l.At, l.At, ""})
+	for _, ban := range ended() {
+		if key, ok := fairshare.NewBanKey(ban.Kind, ban.Client); ok {
+			b.add(entry{"drop", banID(&key, ban.Rule), l.At, l.At, ""})
 		}
 	}
 }

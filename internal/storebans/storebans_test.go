@@ -144,12 +144,14 @@ func (m *member) lift(client string) {
 		m.t.Fatal(err)
 	}
 	l := Lift{Client: id, At: m.now(), Stored: m.now()}
-	var ended []fairshare.BanRecord
-	m.bans.InForce(m.now(), 32, 64, func(ban fairshare.BanRecord) {
-		if key, _ := fairshare.NewBanKey(ban.Kind, ban.Client); key.Within(id) {
-			ended = append(ended, ban)
-		}
-	})
+	ended := func() (all []fairshare.BanRecord) {
+		m.bans.InForce(m.now(), 32, 64, func(ban fairshare.BanRecord) {
+			if key, _ := fairshare.NewBanKey(ban.Kind, ban.Client); key.Within(id) {
+				all = append(all, ban)
+			}
+		})
+		return all
+	}
 	m.mu.Lock()
 	m.lifts, m.wanted = append(m.lifts, l), append(m.wanted, l)
 	m.mu.Unlock()
