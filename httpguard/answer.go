@@ -38,7 +38,7 @@ type ruleAnswer struct {
 	body     template // of fixed.Body; empty for the usual body
 	kind     bodyKind // of fixed.Body
 	location template // of fixed.Redirect
-	headers  []field  // of fixed.Header
+	headers  []*field // of fixed.Header
 }
 
 // noRule is the answer to a finding that names no rule.
@@ -108,7 +108,7 @@ func newRuleAnswer(r *fairshare.Rule) *ruleAnswer {
 		a.kind = a.body.kind()
 		for _, name := range slices.Sorted(maps.Keys(a.fixed.Header)) {
 			values := slices.Clip(slices.Clone(a.fixed.Header[name]))
-			a.headers = append(a.headers, field{http.CanonicalHeaderKey(name), values})
+			a.headers = append(a.headers, newField(http.CanonicalHeaderKey(name), values...))
 		}
 	}
 	return a
@@ -149,32 +149,40 @@ func (a *ruleAnswer) retryAfter(f *fairshare.Finding) int64 {
 
 // A refusal holds everything that an answer shows.
 type refusal struct {
+	gist
+	now    time.Time                 // by Options.Now
+	wall   func(time.Time) time.Time // Options.Wall, which is asked only if an answer shows when the wait ends
+	client netip.Addr
+	robots *fairshare.Robots // that the rule looked at; nil otherwise
+}
+
+// A gist is what the usual line of a refusal shows, but for robots.txt.
+type gist struct {
 	*ruleAnswer
 	*answers
 	action  fairshare.Action
 	ban     bool
 	failed  bool // nothing could be counted: there is no rule and no reference
 	queued  bool // only requests in progress keep the request out
+	ceiling bool // the limit was spent by all provisional clients of a peer together
 	status  int
-	wait    int64                     // seconds until a new request may pass; 0 when it never does
-	until   time.Time                 // by Options.Now
-	wall    func(time.Time) time.Time // Options.Wall, which is asked only if an answer shows until
+	wait    int64 // seconds until a new request may pass; 0 when it never does
 	id      string
-	client  netip.Addr
-	robots  *fairshare.Robots // that the rule looked at; nil otherwise
-	ceiling bool              // the limit was spent by all provisional clients of a peer together
 }
 
 // refuse answers a request that is refused or blocked, and reports it.
 func (g *generation) refuse(w http.ResponseWriter, r *http.Request, vis *visit, v *fairshare.Verdict) {
 	rule := g.answers.rule(v.Rule)
 	f := refusal{
-		ruleAnswer: rule, answers: g.answers,
-		action: v.Action, ban: v.Ban != fairshare.NotBanned, ceiling: v.Ceiling,
-		queued: v.Action == fairshare.Refuse && v.Wait == 0 && v.Tally.Held > 0,
-		status: rule.status(&v.Finding),
-		wait:   rule.retryAfter(&v.Finding),
-		id:     g.reference(vis, v.Rule), client: vis.req.Addr,
+		gist: gist{
+			ruleAnswer: rule, answers: g.answers,
+			action: v.Action, ban: v.Ban != fairshare.NotBanned, ceiling: v.Ceiling,
+			queued: v.Action == fairshare.Refuse && v.Wait == 0 && v.Tally.Held > 0,
+			status: rule.status(&v.Finding),
+			wait:   rule.retryAfter(&v.Finding),
+			id:     g.reference(vis, v.Rule),
+		},
+		now: vis.req.Time, wall: g.Wall, client: vis.req.Addr,
 	}
 	if v.Rule != nil && vis.req.Robots.Reason(v.Rule) != "" {
 		f.robots = &vis.req.Robots
@@ -183,7 +191,6 @@ func (g *generation) refuse(w http.ResponseWriter, r *http.Request, vis *visit, 
 	if v.Action == fairshare.Refuse && f.wait == 0 {
 		f.wait = seconds(v.Wait)
 	}
-	f.until, f.wall = vis.req.Time.Add(time.Duration(f.wait)*time.Second), g.Wall
 
 	var page *robotsCopy
 	isRobots := vis.req.Path == robotsPath
@@ -243,7 +250,7 @@ func (vis *visit) fillReport(r *http.Request, v *fairshare.Verdict, f *refusal, 
 // A reply is an answer, independent of the server that sends it.
 type reply struct {
 	status int
-	fields []field
+	fields []*field
 	text   []byte               // the values of lastFields, one after another
 	ends   [len(lastFields)]int // of these values; an empty one means no field
 	body   []byte
@@ -257,10 +264,15 @@ var lastFields = [...]string{"Retry-After", rateLimitField, "Location", contentL
 
 const contentLength = "Content-Length"
 
-// A field is a header of a reply.
+// A field is a header of a reply, whose values never change.
 type field struct {
 	name   string // canonical
 	values []string
+	lines  string // in the head of an answer
+}
+
+func newField(name string, values ...string) *field {
+	return &field{name, values, string(httpfield.AppendAll(nil, name, values))}
 }
 
 // compose makes the reply of a refusal. page is the copy of /robots.txt to send
@@ -269,11 +281,11 @@ type field struct {
 func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict, retryAfter int64,
 	page *robotsCopy) reply {
 	b := vis.buf[:0]
-	fields := append(append(vis.fields[:0], f.headers...), field{"Cache-Control", noStore})
-	var contentType []string
+	fields := append(append(vis.fields[:0], f.headers...), noStoreField)
+	var contentType *field
 	switch {
 	case page != nil:
-		b, contentType = append(b, page.body...), []string{page.contentType}
+		b, contentType = append(b, page.body...), newField("Content-Type", page.contentType)
 	case f.fixed.Empty:
 	case len(f.body) > 0:
 		b, contentType = f.appendTemplate(b, f.body, f.kind), contentTypes[f.kind]
@@ -286,12 +298,12 @@ func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict
 		switch kind {
 		case htmlBody:
 			own := f.page(r)
-			fields = append(fields, field{"Content-Language", own.header})
+			fields = append(fields, own.language)
 			b = f.appendPage(b, own)
 		case jsonBody:
 			b = f.appendProblem(b, limits)
 		default:
-			b = f.appendLine(b)
+			b = append(b, f.line(vis)...)
 		}
 		contentType = contentTypes[kind]
 	}
@@ -301,7 +313,7 @@ func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict
 	}
 	body := len(b)
 	if body > 0 {
-		fields = append(fields, field{"Content-Type", contentType})
+		fields = append(fields, contentType)
 	}
 
 	if retryAfter > 0 {
@@ -311,8 +323,8 @@ func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict
 	if limits != nil && page == nil {
 		fromLimits := rateLimits{answers: f.answers, b: b}
 		limits.Limits(func(r *fairshare.Rule, l *fairshare.Limit, t fairshare.Tally) { fromLimits.add(r, l, t) })
-		if b = fromLimits.b; fromLimits.policies != nil {
-			fields = append(fields, field{policyField, fromLimits.policies})
+		if b = fromLimits.b; fromLimits.policy != nil {
+			fields = append(fields, fromLimits.policy)
 		}
 	}
 	rateLimit := len(b)
@@ -356,12 +368,12 @@ func (a *reply) send(w http.ResponseWriter, vis *visit) {
 // appendFields appends the fields as lines.
 func (a *reply) appendFields(b []byte) []byte {
 	for i := range a.fields {
-		b = httpfield.AppendAll(b, a.fields[i].name, a.fields[i].values)
+		b = append(b, a.fields[i].lines...)
 	}
 	from := 0
 	for i, end := range a.ends {
 		if end > from {
-			b = httpfield.Append(b, lastFields[i], a.text[from:end])
+			b = httpfield.AppendValid(b, lastFields[i], a.text[from:end]) // see appendLocation
 			from = end
 		}
 	}
@@ -431,20 +443,22 @@ func (a *ownAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // Values of headers, shared by all answers.
 var (
-	noStore = []string{"no-store"}
+	noStore      = []string{"no-store"}
+	noStoreField = newField("Cache-Control", noStore...)
 	// Web Bot Auth: a signature that names its agent and is for this site and a short time.
 	acceptSignature = []string{`sig1=("@authority" "signature-agent";key="sig1");created;expires;alg="ed25519";` +
 		`tag="web-bot-auth"`}
-	plainJSON    = []string{"application/json"}
-	contentTypes = [...][]string{textBody: {textType}, htmlBody: {"text/html; charset=utf-8"},
-		jsonBody: {"application/problem+json"}}
+	plainJSON    = newField("Content-Type", "application/json")
+	contentTypes = [...]*field{textBody: newField("Content-Type", textType),
+		htmlBody: newField("Content-Type", "text/html; charset=utf-8"),
+		jsonBody: newField("Content-Type", "application/problem+json")}
 )
 
 // rateLimits collects the values of the fields RateLimit and RateLimit-Policy.
 type rateLimits struct {
-	answers  *answers
-	b        []byte   // the value of RateLimit is appended
-	policies []string // the value of RateLimit-Policy; nil if no limit can be expressed
+	answers *answers
+	b       []byte // the value of RateLimit is appended
+	policy  *field // RateLimit-Policy; nil if no limit can be expressed
 }
 
 func (rl *rateLimits) add(r *fairshare.Rule, l *fairshare.Limit, t fairshare.Tally) {
@@ -456,10 +470,10 @@ func (rl *rateLimits) add(r *fairshare.Rule, l *fairshare.Limit, t fairshare.Tal
 	switch {
 	case item.name == "":
 		return
-	case rl.policies == nil: // usually the only one
-		rl.policies = item.policy
+	case rl.policy == nil: // usually the only one
+		rl.policy = item.policy
 	default:
-		rl.policies = []string{rl.policies[0] + ", " + item.policy[0]}
+		rl.policy = newField(policyField, rl.policy.values[0]+", "+item.policy.values[0])
 		rl.b = append(rl.b, ", "...)
 	}
 	rl.b = item.appendRateLimit(rl.b, l, t)
@@ -484,18 +498,19 @@ func (a *answers) unavailable(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header["Cache-Control"] = noStore
 	header.Set("Retry-After", strconv.Itoa(wait))
-	f := refusal{ruleAnswer: noRule, answers: a, status: http.StatusServiceUnavailable, wait: wait, failed: true}
+	f := refusal{gist: gist{ruleAnswer: noRule, answers: a, status: http.StatusServiceUnavailable, wait: wait,
+		failed: true}}
 	kind := preferred(r.Header["Accept"])
 	var body []byte
 	if kind == htmlBody {
 		page := f.page(r)
-		header["Content-Language"] = page.header
+		header["Content-Language"] = page.language.values
 		body = f.appendPage(nil, page)
 	} else {
 		kind = textBody
 		body = f.appendLine(nil)
 	}
-	header["Content-Type"] = contentTypes[kind]
+	header["Content-Type"] = contentTypes[kind].values
 	w.WriteHeader(f.status)
 	w.Write(body)
 }

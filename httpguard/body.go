@@ -70,6 +70,17 @@ func (f *refusal) appendWait(b []byte, t *texts.Texts, open, end string) []byte 
 	return append(append(b, end...), after...)
 }
 
+// line returns the usual text. It remembers the last one of a visit: the next refusal is often the same.
+func (f *refusal) line(vis *visit) []byte {
+	if vis.lined != f.gist || f.robots != nil {
+		vis.line = f.appendLine(vis.line[:0])
+		if vis.lined = f.gist; f.robots != nil {
+			vis.lined = gist{}
+		}
+	}
+	return vis.line
+}
+
 // appendLine appends what happened, how long to wait, the rule, the contact and the reference.
 func (f *refusal) appendLine(b []byte) []byte {
 	b = strconv.AppendInt(b, int64(f.status), 10)
@@ -152,9 +163,9 @@ func (f *refusal) appendProblem(b []byte, limits *fairshare.Verdict) []byte {
 
 // A page is the HTML page of refusals in one language.
 type page struct {
-	texts  texts.Texts // as HTML
-	head   string      // up to the title
-	header []string    // the value of Content-Language
+	texts    texts.Texts // as HTML
+	head     string      // up to the title
+	language *field      // Content-Language
 }
 
 func newPage(l *texts.Language) page {
@@ -165,7 +176,7 @@ func newPage(l *texts.Language) page {
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="robots" content="noindex">
 <meta name="color-scheme" content="light dark">
-<title>`, l.Header}
+<title>`, newField("Content-Language", l.Header...)}
 }
 
 // page returns the page in the language that a client prefers. What robots.txt asks for is for

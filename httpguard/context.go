@@ -157,7 +157,7 @@ func (x *Exchange) setRateLimitFields(header http.Header) {
 	var space [128]byte
 	fields := rateLimits{answers: x.gen.answers, b: space[:0]}
 	x.peek(func(r *fairshare.Rule, l *fairshare.Limit, t fairshare.Tally) { fields.add(r, l, t) })
-	if fields.policies != nil {
-		header[policyField], header[rateLimitField] = fields.policies, []string{string(fields.b)}
+	if fields.policy != nil {
+		header[policyField], header[rateLimitField] = fields.policy.values, []string{string(fields.b)}
 	}
 }

@@ -140,7 +140,7 @@ type visit struct {
 	req     fairshare.Request
 	report  Report
 	arrived time.Time // req.Time is later if the request waited
-	fields  [8]field
+	fields  [8]*field
 	buf     []byte
 	lines   []byte
 	cookie  string // of the visitor, as sent; "" if there was none
@@ -148,8 +148,11 @@ type visit struct {
 	login   *logins.Attempt // nil for most requests
 	auth    *authAnswer     // another server serves the request; nil if this one does
 
-	referenced referenced // by reference, which stays for the next request
+	// These stay for the next request.
+	referenced referenced // by reference
 	reference  string
+	lined      gist // the refusal that line shows
+	line       []byte
 }
 
 // serve judges one request. next is nil for the handler that h wraps.
@@ -287,7 +290,7 @@ type canonical http.Header
 func (h canonical) Values(name string) []string { return h[name] }
 
 func (h *Handler) release(vis *visit) {
-	vis.req, vis.report, vis.fields, vis.cookie = fairshare.Request{}, Report{}, [8]field{}, ""
+	vis.req, vis.report, vis.fields, vis.cookie = fairshare.Request{}, Report{}, [8]*field{}, ""
 	vis.signs, vis.login, vis.auth = browser.Sighting{}, nil, nil
 	if cap(vis.buf) > 64<<10 {
 		vis.buf = nil

@@ -18,8 +18,8 @@ const (
 
 // A policyItem is the part of the fields for one rule.
 type policyItem struct {
-	name   string   // the serialized name; "" for a rule that is left out
-	policy []string // the value of RateLimit-Policy if this is the only item
+	name   string // the serialized name; "" for a rule that is left out
+	policy *field // RateLimit-Policy if this is the only item
 }
 
 // newPolicyItem returns the item of a rule. It is empty for a rule that the
@@ -48,7 +48,7 @@ func newPolicyItem(name string, l *fairshare.Limit) policyItem {
 		b = append(b, ";w="...)
 		b = strconv.AppendInt(b, int64(l.Window/time.Second), 10)
 	}
-	item.policy = []string{string(b)}
+	item.policy = newField(policyField, string(b))
 	return item
 }
 

@@ -122,7 +122,7 @@ func (g *generation) sendPage(w http.ResponseWriter, r *http.Request, vis *visit
 	vis.buf = body
 	header := w.Header()
 	header["Cache-Control"], header["X-Robots-Tag"] = noStore, noIndex
-	header["Content-Type"], header["Content-Language"] = contentTypes[htmlBody], language
+	header["Content-Type"], header["Content-Language"] = contentTypes[htmlBody].values, language
 	header["Content-Security-Policy"] = room.ContentSecurityPolicy()
 	numbers := [...]string{strconv.Itoa(reload), strconv.Itoa(len(body))}
 	header["Refresh"], header["Retry-After"], header["Content-Length"] = numbers[:1], numbers[:1], numbers[1:]

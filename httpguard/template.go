@@ -101,7 +101,7 @@ func (f *refusal) value(name string) string {
 	case "wait":
 		return strconv.FormatInt(f.wait, 10)
 	case "until":
-		until := f.until
+		until := f.now.Add(time.Duration(f.wait) * time.Second)
 		if f.wall != nil {
 			until = f.wall(until)
 		}
