@@ -312,7 +312,7 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 			HTTP:   r, Time: vis.req.Time, Method: vis.req.Method, Host: vis.req.Host, Path: vis.req.Path,
 			UserAgent: vis.req.UserAgent, Owner: vis.req.Owner, Fleet: vis.req.Fleet,
 		}}
-	x.response = response{w: w, x: x, head: r.Method == http.MethodHead}
+	x.response = response{w: w, x: x, head: r.Method == http.MethodHead, alone: !hasExchange(w)}
 	x.work.bodyless = r.ContentLength == 0
 	if vis.login != nil {
 		x.login = &watchedLogin{Attempt: vis.login}

@@ -24,6 +24,7 @@ type response struct {
 	own      bool         // the answer is not the upstream's
 	unkept   bool         // NothingKept was called
 	returned bool         // the handler returned and did not panic
+	alone    bool         // there is no guard around this one
 	hijacked bool
 	tap      *tap // gets the body too; nil for almost all requests
 }
@@ -82,8 +83,22 @@ var (
 	} = http2Writer{}
 )
 
-// exchange returns the request that the response belongs to.
-func (res *response) exchange() *Exchange { return res.x }
+// responseOf returns the response of a writer; nil if it is not one of writer.
+func responseOf(w http.ResponseWriter) *response {
+	switch w := w.(type) {
+	case http1Writer:
+		return w.response
+	case http2Writer:
+		return w.response
+	case hijackWriter:
+		return w.response
+	case flushWriter:
+		return w.response
+	case *response:
+		return w
+	}
+	return nil
+}
 
 func (res *response) Header() http.Header { return res.w.Header() }
 

@@ -10,8 +10,12 @@ import (
 // w and the writers below it.
 func forEachExchange(w http.ResponseWriter, f func(*Exchange) bool) {
 	for w != nil {
-		if res, ok := w.(interface{ exchange() *Exchange }); ok && !f(res.exchange()) {
-			return
+		if res := responseOf(w); res != nil {
+			if !f(res.x) || res.alone {
+				return
+			}
+			w = res.w
+			continue
 		}
 		below, wraps := w.(interface{ Unwrap() http.ResponseWriter })
 		if !wraps {
@@ -19,6 +23,15 @@ func forEachExchange(w http.ResponseWriter, f func(*Exchange) bool) {
 		}
 		w = below.Unwrap()
 	}
+}
+
+// hasExchange reports whether w, or a writer below it, is that of a guard.
+func hasExchange(w http.ResponseWriter) (found bool) {
+	forEachExchange(w, func(*Exchange) bool {
+		found = true
+		return false
+	})
+	return found
 }
 
 // AwaitTurn waits for a turn if there is a share, and begins the time that the

@@ -82,11 +82,13 @@ func AppendAll(b []byte, name string, values []string) []byte {
 // AppendValid is Append at less cost, for a name that is a token and a value without a line end. It does not check
 // them: otherwise what follows could be read as other fields.
 func AppendValid[T string | []byte](b []byte, name string, value T) []byte {
-	for len(value) > 0 && isSpace(value[0]) {
-		value = value[1:]
-	}
-	for len(value) > 0 && isSpace(value[len(value)-1]) {
-		value = value[:len(value)-1]
+	if len(value) > 0 && (value[0] <= ' ' || value[len(value)-1] <= ' ') {
+		for len(value) > 0 && isSpace(value[0]) {
+			value = value[1:]
+		}
+		for len(value) > 0 && isSpace(value[len(value)-1]) {
+			value = value[:len(value)-1]
+		}
 	}
 	b = append(append(b, name...), ": "...)
 	return append(append(b, value...), "\r\n"...)

@@ -405,7 +405,25 @@ func (a *fastAnswer) release() {
 	}
 }
 
+// usualLines are the first lines of answers with a status up to 599.
+var usualLines = func() (lines [600]string) {
+	for status := range lines {
+		if http.StatusText(status) != "" {
+			lines[status] = string(appendOddStatus(nil, status))
+		}
+	}
+	return
+}()
+
+// appendStatus appends the first line of an answer.
 func appendStatus(b []byte, status int) []byte {
+	if status < len(usualLines) && usualLines[status] != "" {
+		return append(b, usualLines[status]...)
+	}
+	return appendOddStatus(b, status)
+}
+
+func appendOddStatus(b []byte, status int) []byte {
 	b = append(b, "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(status), 10)
 	b = append(b, ' ')

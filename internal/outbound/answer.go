@@ -24,18 +24,25 @@ func (c *Call) read(conn *conn, r *Request) (*http.Response, error) {
 		if interim > maxInterim {
 			return nil, malformed("more than %d interim answers", maxInterim)
 		}
-		head, err := headOf(conn.buffer)
+		have, err := conn.buffer.Peek(conn.buffer.Buffered())
 		if err != nil {
 			return nil, err
 		}
-		if head == nil || !conn.head.parse(head) {
-			resp, err := c.readOdd(conn, r, head != nil || conn.buffer.Buffered() < conn.buffer.Size())
-			if err != nil || resp != nil {
-				return resp, err
+		size := conn.head.parse(have) // usually all of it is there
+		if size == 0 {
+			head, err := headOf(conn.buffer)
+			if err != nil {
+				return nil, err
 			}
-			continue // it was an interim answer
+			if size = conn.head.parse(head); size == 0 {
+				resp, err := c.readOdd(conn, r, head != nil || conn.buffer.Buffered() < conn.buffer.Size())
+				if err != nil || resp != nil {
+					return resp, err
+				}
+				continue // it was an interim answer
+			}
 		}
-		conn.buffer.Discard(len(head))
+		conn.buffer.Discard(size)
 		resp, h := &c.response, &conn.head
 		if h.code >= 200 || h.code == http.StatusSwitchingProtocols {
 			// c.response is used again only after Release.
@@ -123,6 +130,9 @@ func (c *Call) frame(conn *conn, r *Request) error {
 	var trailers []string
 	for i := range conn.head.lines {
 		l := &conn.head.lines[i]
+		if !l.frames {
+			continue
+		}
 		switch l.name {
 		case "Content-Length":
 			n, err := strconv.ParseUint(l.value, 10, 63)

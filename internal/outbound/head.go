@@ -20,32 +20,48 @@ type head struct {
 type line struct {
 	text         string // without the line end
 	name, value  string // name is canonical
+	frames       bool   // see frame
 	ofConnection bool   // see httpfield.IsOfConnection
 	listsFields  bool   // it is Connection, and may name further fields of the connection
+}
+
+// frames reports whether frame looks at a field.
+func frames(name string) bool {
+	switch name {
+	case "Content-Length", "Transfer-Encoding", "Connection", "Trailer":
+		return true
+	}
+	return false
 }
 
 // mostLines is how many lines a connection remembers. Their texts fit into bufferBytes in all, mostly.
 const mostLines = 64
 
-// parse reads a head. It returns false unless the head is a plain one: net/http reads the others. Then h is not valid.
-func (h *head) parse(b []byte) bool {
+// parse reads a head at the beginning of b, and returns its size. It is 0 unless the whole head is there and is a plain
+// one: net/http reads the others. Then h is not valid.
+func (h *head) parse(b []byte) (size int) {
 	// HTTP/1.1 200 OK
 	const version = "HTTP/1.1 "
 	if len(b) < len(version)+len("200\r\n\r\n") || string(b[:len(version)]) != version {
-		return false
+		return 0
 	}
-	end := bytes.IndexByte(b, '\r')
-	if end < len(version) || b[end+1] != '\n' {
-		return false
-	}
-	if status := b[len(version):end]; (h.status == "" || string(status) != h.status) && !h.parseStatus(status) {
-		return false
+	rest := b[len(version):]
+	if h.status != "" && beginsWithLine(rest, h.status) {
+		rest = rest[len(h.status)+2:]
+	} else if end := lineEnd(rest); end < 0 || !h.parseStatus(rest[:end]) {
+		return 0
+	} else {
+		rest = rest[end+2:]
 	}
 	n := 0
-	for rest := b[end+2:]; string(rest) != "\r\n"; n++ {
-		end := bytes.IndexByte(rest, '\r')
-		if end < 0 || rest[end+1] != '\n' || !h.parseLine(n, rest[:end]) {
-			return false
+	for ; !beginsWithLine(rest, ""); n++ {
+		if n < len(h.lines) && beginsWithLine(rest, h.lines[n].text) {
+			rest = rest[len(h.lines[n].text)+2:]
+			continue
+		}
+		end := lineEnd(rest)
+		if end < 0 || !h.parseLine(n, rest[:end]) {
+			return 0
 		}
 		rest = rest[end+2:]
 	}
@@ -53,7 +69,22 @@ func (h *head) parse(b []byte) bool {
 		clear(h.lines[n:])
 		h.lines = h.lines[:n]
 	}
-	return true
+	return len(b) - len(rest) + 2
+}
+
+// beginsWithLine reports whether b begins with a text, which has no line end, and a line end.
+func beginsWithLine(b []byte, text string) bool {
+	n := len(text)
+	return len(b) >= n+2 && b[n] == '\r' && b[n+1] == '\n' && string(b[:n]) == text
+}
+
+// lineEnd returns the size of the first line of b without its end; −1 if the line does not end with CR and LF.
+func lineEnd(b []byte) int {
+	end := bytes.IndexByte(b, '\r')
+	if end < 0 || end+1 == len(b) || b[end+1] != '\n' {
+		return -1
+	}
+	return end
 }
 
 func (h *head) parseStatus(b []byte) bool {
@@ -92,7 +123,7 @@ func (h *head) parseLine(n int, b []byte) bool {
 		l.name = http.CanonicalHeaderKey(l.name)
 	}
 	l.value = textproto.TrimString(l.text[colon+1:])
-	l.ofConnection = httpfield.IsOfConnection(l.name)
+	l.frames, l.ofConnection = frames(l.name), httpfield.IsOfConnection(l.name)
 	l.listsFields = l.name == "Connection" && l.value != "close" && l.value != "keep-alive"
 	switch {
 	case n == len(h.lines):
