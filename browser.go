@@ -1,6 +1,9 @@
 package fairshare
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // A Browser says what signs there are that a client is a browser.
 type Browser uint8
@@ -23,6 +26,13 @@ func (b Browser) String() string {
 		return "contradicted"
 	}
 	return "none"
+}
+
+// TestsBrowsers reports whether a rule looks at Request.Browser.
+func (p *Policy) TestsBrowsers() bool {
+	return slices.ContainsFunc(p.Rules, func(r Rule) bool {
+		return r.tests(func(m *Match) bool { return m.Browser != nil })
+	})
 }
 
 // A browserSet is a compiled Match.Browser: bit b is set for the Browser b.

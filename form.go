@@ -25,12 +25,17 @@ func (p *Policy) TestsForms() bool {
 // TestsForms reports whether the rule matches fields of forms, or counts by one.
 func (r *Rule) TestsForms() bool {
 	isForm := func(part KeyPart) bool { return part.Kind == ByForm }
-	return r.Match.testsForms() || r.Ban != nil && r.Ban.Unless != nil && r.Ban.Unless.testsForms() ||
+	return r.tests(func(m *Match) bool { return m.Form != nil }) ||
 		r.Limit != nil && slices.ContainsFunc(r.Limit.By, isForm)
 }
 
-func (m *Match) testsForms() bool {
-	return m.Form != nil || slices.ContainsFunc(m.Not, func(not Match) bool { return not.testsForms() })
+// tests reports whether a condition is in a match of the rule.
+func (r *Rule) tests(condition func(*Match) bool) bool {
+	return r.Match.has(condition) || r.Ban != nil && r.Ban.Unless != nil && r.Ban.Unless.has(condition)
+}
+
+func (m *Match) has(condition func(*Match) bool) bool {
+	return condition(m) || slices.ContainsFunc(m.Not, func(not Match) bool { return not.has(condition) })
 }
 
 // holdsForm looks at a field as holdsEncoded does at a parameter.

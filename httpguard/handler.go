@@ -74,7 +74,8 @@ func (h *Handler) Replace(guard *fairshare.Guard, opts Options) {
 		opts.ReferenceKey = h.key[:]
 	}
 	next := &generation{Handler: h, Options: opts, guard: guard, answers: newAnswers(guard.Policy(), &opts),
-		testsForms: guard.Policy().TestsForms(), number: h.generations.Add(1), replaced: make(chan struct{})}
+		testsForms: guard.Policy().TestsForms(), looksFirst: opts.Logins != nil || guard.Policy().TestsBrowsers(),
+		number: h.generations.Add(1), replaced: make(chan struct{})}
 	if old := h.current.Swap(next); old != nil {
 		close(old.replaced)
 	}
@@ -114,6 +115,7 @@ type generation struct {
 	answers *answers
 
 	testsForms bool // a rule looks at fields of forms
+	looksFirst bool // judging needs to know whether the client is a browser
 
 	number   uint64        // among those of the Handler, from 1
 	replaced chan struct{} // closed when Replace is called again
@@ -177,7 +179,9 @@ func (g *generation) judge(w http.ResponseWriter, r *http.Request, form fairshar
 	vis.req.Form = form
 	vis.arrived = vis.req.Time
 	vis.cookie = g.readVisitor(&vis.req, r)
-	g.lookForSigns(vis, r)
+	if g.looksFirst {
+		g.lookForSigns(vis, r)
+	}
 	if g.Fleets != nil {
 		g.Fleets.Arrived(&vis.req)
 	}
@@ -195,14 +199,19 @@ func (g *generation) judge(w http.ResponseWriter, r *http.Request, form fairshar
 		g.release(vis)
 		return nil
 	}
-	switch v.Enforced() {
-	case fairshare.Allow:
+	verdict := v.Enforced()
+	refused := verdict == fairshare.Refuse || verdict == fairshare.Block
+	if !g.looksFirst && !refused {
+		g.lookForSigns(vis, r)
+	}
+	switch {
+	case verdict == fairshare.Allow:
 		if g.inRoom(w, r, vis, &v) {
 			g.release(vis)
 			return nil
 		}
 		return g.pass(w, r, vis, &v, next)
-	case fairshare.Refuse, fairshare.Block:
+	case refused:
 		g.refuse(w, r, vis, &v)
 		g.release(vis)
 		g.reuse(w)

@@ -89,29 +89,8 @@ func pagesText(l *fairshare.Limit) string {
 		" requests pass."
 }
 
-// byBrowser reports whether a match looks at browsers.
-func byBrowser(m *fairshare.Match) bool {
-	if m.Browser != nil {
-		return true
-	}
-	for i := range m.Not {
-		if byBrowser(&m.Not[i]) {
-			return true
-		}
-	}
-	return false
-}
-
 // UsesBrowsers reports whether a rule looks at Request.Browser.
-func (f *File) UsesBrowsers() bool {
-	for i := range f.Policy.Rules {
-		rule := &f.Policy.Rules[i]
-		if byBrowser(&rule.Match) || rule.Ban != nil && rule.Ban.Unless != nil && byBrowser(rule.Ban.Unless) {
-			return true
-		}
-	}
-	return false
-}
+func (f *File) UsesBrowsers() bool { return f.Policy.TestsBrowsers() }
 
 // browserText describes the browsers for which a condition holds.
 func browserText(m condition) string {
