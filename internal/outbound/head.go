@@ -136,34 +136,35 @@ func (h *head) parseLine(n int, b []byte) bool {
 	return true
 }
 
-// fill adds the fields to a header, except Transfer-Encoding.
+// fill adds the fields to an empty header, except Transfer-Encoding.
 func (h *head) fill(to http.Header) {
-	values := make([]string, len(h.lines))
-	for i := range h.lines {
-		if l := &h.lines[i]; l.name != "Transfer-Encoding" {
-			add(to, l, values[i:i+1:i+1])
-		}
-	}
+	h.fillWith(to, func(l *line) bool { return l.name != "Transfer-Encoding" })
 }
 
 // fillWithoutConnection does so without the fields that belong to the connection, except a Connection that may name
 // further ones.
 func (h *head) fillWithoutConnection(to http.Header) {
-	values := make([]string, len(h.lines))
-	for i := range h.lines {
-		if l := &h.lines[i]; !l.ofConnection || l.listsFields {
-			add(to, l, values[i:i+1:i+1])
-		}
-	}
+	h.fillWith(to, func(l *line) bool { return !l.ofConnection || l.listsFields })
 }
 
-// add adds a line to a header. space is for its value.
-func add(to http.Header, l *line, space []string) {
-	space[0] = l.value
-	if prior, ok := to[l.name]; ok {
-		space = append(prior, l.value)
+func (h *head) fillWith(to http.Header, wanted func(*line) bool) {
+	values, n := make([]string, len(h.lines)), 0
+	for i := range h.lines {
+		if l := &h.lines[i]; wanted(l) {
+			values[n] = l.value
+			to[l.name] = values[n : n+1 : n+1]
+			n++
+		}
 	}
-	to[l.name] = space
+	if len(to) == n { // usually each name comes once
+		return
+	}
+	clear(to)
+	for i := range h.lines {
+		if l := &h.lines[i]; wanted(l) {
+			to[l.name] = append(to[l.name], l.value)
+		}
+	}
 }
 
 // forget is called when the connection becomes idle.
