@@ -2,6 +2,7 @@ package fairshare
 
 import (
 	mathbits "math/bits"
+	"runtime"
 	"slices"
 )
 
@@ -37,6 +38,36 @@ func (g *Guard) MatchEarly(req *Request) {
 	d.remember()
 	d.req = nil
 	g.decisions.Put(d)
+}
+
+// Expect reads memory that Decide will need for some requests, and changes nothing. The processor overlaps these
+// reads, but not those of one decision after another: replay expects requests before it judges them. The result is
+// of no use, except that it makes the compiler keep the reads.
+func (g *Guard) Expect(next []*Request) (sum uint64) {
+	if !g.standing {
+		return 0
+	}
+	defer runtime.KeepAlive(g.history)
+	for len(next) > 0 {
+		var sets [32]int // a loop that only reads overlaps more
+		some := next[:min(len(next), len(sets))]
+		next = next[len(some):]
+		for i, req := range some {
+			if bits := g.bits6; req.Addr.IsValid() {
+				if req.Addr.Is4() {
+					bits = g.bits4
+				}
+				name := g.history.name(req.Addr, bits, req.Via)
+				sets[i] = (name.set - 1) * maxAged
+			}
+		}
+		if aged := g.history.aged; aged != nil {
+			for _, set := range sets[:len(some)] {
+				sum += aged[set].Load()
+			}
+		}
+	}
+	return sum
 }
 
 // matchEarly removes from the candidates the rules with an early condition that does not

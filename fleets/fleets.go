@@ -71,31 +71,76 @@ func New(opts Options) *Finder {
 // browser can always fetch them.
 //
 // A time before the latest one counts as the latest one.
-func (f *Finder) Arrived(req *fairshare.Request) { req.Fleet, req.FleetNew = f.arrived(req) }
+func (f *Finder) Arrived(req *fairshare.Request) {
+	s := f.Sight(req)
+	f.ArrivedAs(s, req, s.kind == page && req.Bot.Name == "" && f.agents.claimsBrowser(f.seed, req.UserAgent))
+}
 
-func (f *Finder) arrived(req *fairshare.Request) (fleet string, isNew bool) {
-	kind := kindOf(req.Method, req.Path)
-	if kind == other || !req.Addr.IsValid() || req.Proxy || req.Via.IsValid() {
+// A Sighting is what Arrived and Answered find out about a request at first. The zero Sighting is of one that
+// they do not look at.
+type Sighting struct {
+	hash uint64 // of the client
+	kind kind
+}
+
+// Sight returns the Sighting of a request.
+func (f *Finder) Sight(req *fairshare.Request) Sighting {
+	if req.Proxy || req.Via.IsValid() {
+		return Sighting{}
+	}
+	return f.sight(req.Addr, req.Method, req.Path)
+}
+
+func (f *Finder) sight(addr netip.Addr, method, path string) Sighting {
+	kind := kindOf(method, path)
+	if kind == other || !addr.IsValid() {
+		return Sighting{}
+	}
+	return Sighting{f.hash(addr), kind}
+}
+
+// Expect reads the memory of the clients of some requests that come next. The processor overlaps these reads,
+// but not those of several requests. The result is of no use, except that it makes the compiler keep the reads.
+func (f *Finder) Expect(next []Sighting) (sum uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.clients == nil {
+		return 0
+	}
+	for i := range next {
+		set := f.clients[next[i].hash%clientSets*clientWays:][:clientWays:clientWays]
+		sum += set[0].tag + set[clientWays-1].tag
+	}
+	return sum
+}
+
+// ArrivedAs is Arrived for a request whose Sighting is known, and whether its user agent is that of a browser:
+// see [browser.ClaimOf].
+func (f *Finder) ArrivedAs(s Sighting, req *fairshare.Request, browser bool) {
+	req.Fleet, req.FleetNew = f.arrived(s, req, browser)
+}
+
+func (f *Finder) arrived(s Sighting, req *fairshare.Request, browser bool) (fleet string, isNew bool) {
+	if s.kind == other {
 		return "", false
 	}
-	if kind == page && (req.Bot.Name != "" || !f.agents.claimsBrowser(f.seed, req.UserAgent) ||
-		len(req.Override.Labels) > 0 || req.Override.Action == fairshare.Allow) {
+	if s.kind == page && (req.Bot.Name != "" || !browser || len(req.Override.Labels) > 0 ||
+		req.Override.Action == fairshare.Allow) {
 		return "", false
 	}
-	hash := f.hash(req.Addr)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.clock(req.Time)
-	c := f.find(hash, now, kind == page)
+	c := f.find(s.hash, now, s.kind == page)
 	if c == nil {
 		return "", false
 	}
-	if kind == asset {
+	if s.kind == asset {
 		f.askAsset(c, now)
 		return "", false
 	}
 	f.visit(c, req, now)
-	if fleet = f.join(c, req, hash, now); fleet == "" {
+	if fleet = f.join(c, req, s.hash, now); fleet == "" {
 		return "", false
 	}
 	return fleet, c.flags&readPage == 0
@@ -116,19 +161,22 @@ type Answer struct {
 // not call it for requests that were refused, nor for clients that a peer named
 // which is not trusted.
 func (f *Finder) Answered(a *Answer, now time.Time) {
-	kind := kindOf(a.Method, a.Path)
-	if kind == other || !a.Addr.IsValid() {
+	f.AnsweredAs(f.sight(a.Addr, a.Method, a.Path), a, now)
+}
+
+// AnsweredAs is Answered for a request whose Sighting is known.
+func (f *Finder) AnsweredAs(s Sighting, a *Answer, now time.Time) {
+	if s.kind == other {
 		return
 	}
-	hash := f.hash(a.Addr)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at := f.clock(now)
-	c := f.find(hash, at, false)
+	c := f.find(s.hash, at, false)
 	if c == nil {
 		return
 	}
-	if kind == asset {
+	if s.kind == asset {
 		f.answeredAsset(c, a)
 		return
 	}
@@ -136,7 +184,7 @@ func (f *Finder) Answered(a *Answer, now time.Time) {
 		return
 	}
 	c.flags = c.flags&^waiting | readPage
-	f.enter(c, hash, a.Addr)
+	f.enter(c, s.hash, a.Addr)
 }
 
 // Refused records that a request of a fleet was refused or blocked.

@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	blockSize = 256 << 10 // bytes of text parsed at once
-	maxLine   = 1 << 20   // longer lines are skipped
-	maxSample = 200       // most bytes stored of a skipped line
-	mostLines = 1 << 13   // of a block: entries need far more memory than short lines
+	blockSize = 32 << 10 // bytes of text parsed at once
+	maxLine   = 1 << 20  // longer lines are skipped
+	maxSample = 200      // most bytes stored of a skipped line
+	mostLines = 1 << 13  // of a block: entries need far more memory than short lines
 )
 
 // A block is some whole lines and their entries.

@@ -17,7 +17,7 @@ type Options struct {
 	Metric  string         // metric of Server-Timing with the CPU time; "" means cpu
 	Workers int            // goroutines that parse; 0 means one for each processor
 
-	// BlockSize is the approximate size of a batch in bytes; 0 means 256 KiB. A batch has at most 8192 lines,
+	// BlockSize is the approximate size of a batch in bytes; 0 means 32 KiB. A batch has at most 8192 lines,
 	// so that short lines do not make it large. Memory is about 3·BlockSize·(Workers+3), and more if lines are
 	// shorter than 100 bytes.
 	BlockSize int

@@ -210,7 +210,7 @@ func TestFloodOfBots(t *testing.T) {
 	r, err := New(Options{Policy: &fairshare.Policy{}, Limiter: memory(1 << 20), Client: clientFunc(t),
 		Logs: []string{writeLines(t, "log", lines...)},
 		Bot: func(_ netip.Addr, agent string) fairshare.Bot {
-			return fairshare.Bot{Name: agent, State: fairshare.Claimed}
+			return fairshare.Bot{Name: strings.Clone(agent), State: fairshare.Claimed}
 		}})
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 const (
 	maxQuestions = 1 << 17 // of one run, about 40 MB; further questions are not asked
 	maxCalls     = 1024    // concurrent calls of Options.Resolve
-	aheadOfDNS   = 32      // batches of all logs together that wait for answers
+	aheadOfDNS   = 256     // batches of all logs together that wait for answers
 	mostAgents   = 8       // user agents for which an address remembers the bot
 )
 

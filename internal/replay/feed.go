@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"fairshare"
+	"fairshare/browser"
 	"fairshare/internal/accesslog"
 	"fairshare/logins"
 )
@@ -37,6 +38,8 @@ type item struct {
 	target logins.Target // found if it will probably be needed
 	asset  bool          // a style sheet, an image or similar was fetched
 	page   bool          // a page, or what may be one, was got
+
+	browser bool // the user agent claims to be a browser
 
 	// Results of the judge.
 	enforced finding
@@ -96,9 +99,15 @@ type preparer struct {
 
 	header entryHeader
 
-	// Recent results of Options.Bot, which are correct for most lines.
-	nobody [1 << 9]uint64 // user agents of no bot, by the hash
-	seen   [1 << 9]seenBot
+	agents [1 << 10]knownAgent // recent ones, by the hash
+	seen   [1 << 9]seenBot     // recent results of Options.Bot, which are correct for most lines
+}
+
+// A knownAgent is what is known of a user agent.
+type knownAgent struct {
+	hash    uint64
+	browser bool // it claims to be one
+	nobody  bool // it does not belong to a bot
 }
 
 // A seenBot is the result of Options.Bot for a client and a user agent.
@@ -154,8 +163,10 @@ func (p *preparer) items(b *batch) {
 		if p.opts.Owner != nil {
 			req.Owner = p.opts.Owner(req.Addr)
 		}
+		agent := p.agent(it)
+		it.browser = agent.browser
 		if p.opts.Bot != nil {
-			p.recognise(it)
+			p.recognise(it, agent)
 			if p.opts.Robots != nil {
 				req.Robots = p.opts.Robots.Judge(&req.Bot, req.UserAgent, e.Target)
 			}
@@ -170,6 +181,14 @@ func (p *preparer) items(b *batch) {
 			j.guard.MatchEarly(req)
 		}
 	}
+}
+
+// touch reads memory of a line that another goroutine has written, see together.
+func (it *item) touch() uint64 {
+	e, req := it.entry, &it.req
+	lengths := len(e.Method) + len(e.Referer) + len(e.Cookie) + len(req.Method) + len(req.Bot.Name) +
+		len(req.Override.Labels) + len(req.ViaOverride.Labels) + len(req.Path)
+	return uint64(lengths) + uint64(e.Bytes) + it.client + uint64(it.enforced.wait)
 }
 
 // setOverrides fills in the operators' overrides at the line's time.
@@ -188,19 +207,25 @@ func (o *Options) overrides(req *fairshare.Request, now time.Time) (client, via 
 	return o.Override(req.Addr, req.Bot, now), via
 }
 
+// agent returns what is known of the user agent of a line.
+func (p *preparer) agent(it *item) *knownAgent {
+	a := &p.agents[it.agent%uint64(len(p.agents))]
+	if a.hash != it.agent {
+		*a = knownAgent{hash: it.agent, browser: browser.ClaimOf(it.req.UserAgent).Family != browser.NoFamily}
+	}
+	return a
+}
+
 // recognise fills in the bot of a line.
-func (p *preparer) recognise(it *item) {
-	nobody := &p.nobody[it.agent%uint64(len(p.nobody))]
-	if *nobody == it.agent || it.entry.Has&accesslog.HasUserAgent == 0 { // the log has no user agents
+func (p *preparer) recognise(it *item, agent *knownAgent) {
+	if agent.nobody || it.entry.Has&accesslog.HasUserAgent == 0 { // the log has no user agents
 		it.setBot(&fairshare.Bot{})
 		return
 	}
 	seen := &p.seen[(it.client^it.agent)%uint64(len(p.seen))]
 	if seen.client != it.client || seen.agent != it.agent {
 		*seen = seenBot{client: it.client, agent: it.agent, bot: p.opts.Bot(it.req.Addr, it.req.UserAgent)}
-		if seen.bot.Name == "" {
-			*nobody = it.agent
-		}
+		agent.nobody = seen.bot.Name == ""
 	}
 	it.setBot(&seen.bot)
 }

@@ -80,28 +80,44 @@ func (o *Options) usesFleets() bool {
 // A judgedFleets finds the fleets of lines that have been judged, as the judge would have done it.
 type judgedFleets struct {
 	*fleetsOf
-	header entryHeader
-	latest int64 // as judge.latest
+	header  entryHeader
+	latest  int64 // as judge.latest
+	sighted *fleets.Finder
+	next    [together]fleets.Sighting // of sighted
+	touched uint32                    // so that the compiler does not remove what only reads memory
 }
 
-// line finds the fleet of a line.
-func (f *judgedFleets) line(it *item) {
+// expect prepares for the next lines.
+func (f *judgedFleets) expect(items []item) {
+	f.sighted = f.finder
+	for i := range items {
+		f.next[i] = f.finder.Sight(&items[i].req)
+	}
+	f.touched += f.finder.Expect(f.next[:len(items)])
+}
+
+// line finds the fleet of a line, the one with index i of those that were expected.
+func (f *judgedFleets) line(it *item, i int) {
 	at := it.req.Time
 	if f.latest-at.UnixNano() > int64(maxBackwards) && f.latest != math.MinInt64 {
 		f.restart()
 		f.latest = math.MinInt64
 	}
 	f.latest = max(f.latest, at.UnixNano())
+	s := f.next[i]
+	if f.sighted != f.finder {
+		s = f.finder.Sight(&it.req)
+	}
 	f.header.entry = it.entry
 	it.req.Header, it.req.Time = &f.header, time.Unix(0, f.latest)
-	f.arrived(it, f.latest)
-	f.judged(it, it.enforced.action)
+	f.arrived(it, s, f.latest)
+	f.judged(it, s, it.enforced.action)
 	it.req.Time = at
 }
 
 // arrived finds the fleet of a line's client.
-func (f *fleetsOf) arrived(it *item, at int64) {
-	f.finder.Arrived(&it.req)
+func (f *fleetsOf) arrived(it *item, s fleets.Sighting, at int64) {
+	f.finder.ArrivedAs(s, &it.req, it.browser)
 	if at-f.readAt >= int64(time.Minute) {
 		f.readAt = at
 		f.collect()
@@ -109,15 +125,12 @@ func (f *fleetsOf) arrived(it *item, at int64) {
 }
 
 // judged records the answer to a request that was allowed, or that it was not.
-func (f *fleetsOf) judged(it *item, action fairshare.Action) {
+func (f *fleetsOf) judged(it *item, s fleets.Sighting, action fairshare.Action) {
 	if action != fairshare.Allow {
 		f.finder.Refused(it.req.Fleet)
 		return
 	}
-	if it.req.Proxy || it.req.Via.IsValid() {
-		return
-	}
-	f.finder.Answered(&fleets.Answer{Addr: it.req.Addr, Method: it.req.Method, Path: it.req.Path,
+	f.finder.AnsweredAs(s, &fleets.Answer{Addr: it.req.Addr, Method: it.req.Method, Path: it.req.Path,
 		Status: it.entry.Status}, it.req.Time)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"fairshare"
 	"fairshare/browser"
+	"fairshare/fleets"
 	"fairshare/logins"
 	"fairshare/membans"
 )
@@ -53,6 +54,7 @@ type judge struct {
 	note     func(rule int)
 	judged   func(it *item, v *fairshare.Verdict, out *fairshare.Outcome) // of a Live; else nil
 	restarts Restarts
+	touched  uint64 // so that the compiler does not remove what only reads memory
 
 	out    *chunk
 	unused chan *chunk
@@ -224,13 +226,11 @@ func (j *judge) single(ctx context.Context, f *feed, chunks chan<- *chunk) error
 		if err != nil || !more {
 			return err
 		}
-		b := f.cur
-		for i := range b.items {
-			if err := j.judge(ctx, &b.items[i], f); err != nil {
+		for f.next < len(f.cur.items) {
+			if err := j.next(ctx, f); err != nil {
 				return err
 			}
 		}
-		f.next = len(b.items)
 	}
 }
 
@@ -247,10 +247,9 @@ func (j *judge) judgeRun(ctx context.Context, f *feed, heads []*feed, chunks cha
 	for {
 		begin := f.next
 		for {
-			if err := j.judge(ctx, &f.cur.items[f.next], f); err != nil {
+			if err := j.next(ctx, f); err != nil {
 				return false, err
 			}
-			f.next++
 			if f.next == len(f.cur.items) {
 				break
 			}
@@ -334,6 +333,30 @@ func (j *judge) send(ctx context.Context, chunks chan<- *chunk) {
 	}
 }
 
+// together is for how many lines memory is read before they are judged or recorded. The processor overlaps these
+// reads, but not those of the work on one line after another.
+const together = 32
+
+// next judges the next line of a batch.
+func (j *judge) next(ctx context.Context, f *feed) error {
+	items := f.cur.items[f.next:]
+	if f.next%together == 0 {
+		j.expect(items[:min(len(items), together)])
+	}
+	f.next++
+	return j.judge(ctx, &items[0], f)
+}
+
+// expect prepares for the next lines.
+func (j *judge) expect(items []item) {
+	var reqs [together]*fairshare.Request
+	for i := range items {
+		reqs[i] = &items[i].req
+		j.touched += items[i].touch()
+	}
+	j.touched += j.guard.Expect(reqs[:len(items)])
+}
+
 // judge judges one line.
 func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	e := it.entry
@@ -362,8 +385,10 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 		seen = j.browser.Look(&it.req, browser.Conn{})
 	}
 	it.req.Browser = seen.Browser
+	var sighting fleets.Sighting
 	if j.early {
-		j.fleets.arrived(it, j.latest)
+		sighting = j.fleets.finder.Sight(&it.req)
+		j.fleets.arrived(it, sighting, j.latest)
 	}
 	var robot *robotsCount
 	var tooSoon bool
@@ -381,7 +406,7 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	v := &j.verdict
 	*v, err = j.guard.Decide(ctx, &it.req)
 	if j.early {
-		j.fleets.judged(it, v.Action)
+		j.fleets.judged(it, sighting, v.Action)
 	}
 	it.req.Time = e.Time
 	if err != nil {

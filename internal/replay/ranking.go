@@ -58,13 +58,18 @@ func (r *ranking[T]) find(hash uint64) *ranked[T] {
 	return nil
 }
 
-// touch reads the memory that count will need. The processor can overlap the reads of
-// several calls of touch, but not those of several counts.
-func (r *ranking[T]) touch(hash uint64) uint64 {
-	if index := r.slots[int(hash)&(len(r.slots)-1)]; index != 0 {
-		return r.at(int(index - 1)).hash
+// expect reads the memory that count will need for at most together hashes.
+func (r *ranking[T]) expect(hashes []uint64) (sum uint64) {
+	var indexes [together]uint32
+	for i, hash := range hashes {
+		indexes[i] = r.slots[int(hash)&(len(r.slots)-1)]
 	}
-	return 0
+	for _, index := range indexes[:len(hashes)] {
+		if index != 0 {
+			sum += r.at(int(index - 1)).hash
+		}
+	}
+	return sum
 }
 
 // slot returns the index of hash in slots, or the free one for it.

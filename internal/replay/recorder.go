@@ -224,20 +224,33 @@ func (rec *recorder) run(chunks <-chan *chunk) error {
 	return nil
 }
 
-// items records lines, some at a time: see ranking.touch.
+// items records lines.
 func (rec *recorder) items(items []item, log *logFile) {
 	for len(items) > 0 {
-		some := items[:min(len(items), 32)]
+		some := items[:min(len(items), together)]
 		items = items[len(some):]
-		for i := range some {
-			rec.touched += rec.clients.touch(some[i].client) + rec.paths.touch(some[i].path)
-		}
+		rec.expect(some)
 		for i := range some {
 			if rec.fleets != nil {
-				rec.fleets.line(&some[i])
+				rec.fleets.line(&some[i], i)
 			}
 			rec.line(&some[i], log)
 		}
+	}
+}
+
+// expect prepares for the next lines.
+func (rec *recorder) expect(items []item) {
+	var clients, paths [together]uint64
+	for i := range items {
+		rec.touched += items[i].touch()
+	}
+	for i := range items {
+		clients[i], paths[i] = items[i].client, items[i].path
+	}
+	rec.touched += rec.clients.expect(clients[:len(items)]) + rec.paths.expect(paths[:len(items)])
+	if rec.fleets != nil {
+		rec.fleets.expect(items)
 	}
 }
 

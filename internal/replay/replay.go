@@ -91,7 +91,7 @@ type Options struct {
 	Allowance func(*fairshare.Limit) string
 
 	Logs     []string          // paths; "-" is standard input
-	Log      accesslog.Options // Workers and BlockSize: 0 means a value that fits the number of logs
+	Log      accesslog.Options // Workers: 0 means a number that fits that of logs
 	Verdicts io.Writer         // gets a line for each judged request; nil means none
 	Top      int               // how many clients, networks and user agents are reported; 0 means 10
 	Trail    *Trail            // gets the verdict on each line; nil means none
@@ -164,25 +164,11 @@ func New(opts Options) (*Replay, error) {
 	return r, nil
 }
 
-// tune sets the workers and block size of each log by the number of logs.
+// tune sets the workers of each log by the number of logs.
 func (r *Replay) tune() {
-	o := &r.opts.Log
-	switch n := len(r.opts.Logs); {
-	case n <= 2:
-	case n <= 16:
-		o.BlockSize = cmp0(o.BlockSize, 64<<10)
-		o.Workers = cmp0(o.Workers, 1)
-	default:
-		o.BlockSize = cmp0(o.BlockSize, 32<<10)
-		o.Workers = cmp0(o.Workers, 1)
+	if o := &r.opts.Log; len(r.opts.Logs) > 2 && o.Workers == 0 {
+		o.Workers = 1
 	}
-}
-
-func cmp0(n, otherwise int) int {
-	if n != 0 {
-		return n
-	}
-	return otherwise
 }
 
 // Close closes the logs. Run closes them itself.

@@ -108,7 +108,11 @@ func (w *verdictWriter) line(it *item, file string) {
 	b = append(b, '\t')
 	b = strconv.AppendInt(b, it.entry.Bytes, 10)
 	b = append(b, '\t')
-	b = strconv.AppendFloat(b, took(it.entry).Seconds(), 'f', -1, 64)
+	if d := took(it.entry); d != 0 {
+		b = strconv.AppendFloat(b, d.Seconds(), 'f', -1, 64)
+	} else {
+		b = append(b, '0')
+	}
 	w.buf = append(b, '\n')
 }
 
@@ -116,7 +120,11 @@ func (w *verdictWriter) line(it *item, file string) {
 // the like, so that a field stays a field.
 func appendPlain(b []byte, text string) []byte {
 	const hex = "0123456789abcdef"
-	for i := range min(len(text), mostPath) {
+	text = text[:min(len(text), mostPath)]
+	if !hasControls(text) {
+		return append(b, text...)
+	}
+	for i := range len(text) {
 		if c := text[i]; c < 0x20 || c == 0x7F {
 			b = append(b, '\\', 'x', hex[c>>4], hex[c&15])
 		} else {
@@ -124,6 +132,26 @@ func appendPlain(b []byte, text string) []byte {
 		}
 	}
 	return b
+}
+
+// hasControls reports whether a text has a byte below 0x20 or one that is 0x7F. It looks at eight bytes at a time
+// (Hacker's Delight §6-1).
+func hasControls(text string) bool {
+	const each, high = 0x0101010101010101, 0x8080808080808080
+	for ; len(text) >= 8; text = text[8:] {
+		x := uint64(text[0]) | uint64(text[1])<<8 | uint64(text[2])<<16 | uint64(text[3])<<24 |
+			uint64(text[4])<<32 | uint64(text[5])<<40 | uint64(text[6])<<48 | uint64(text[7])<<56
+		del := x ^ 0x7F*each
+		if ((x-0x20*each)&^x|(del-each)&^del)&high != 0 {
+			return true
+		}
+	}
+	for i := range len(text) {
+		if c := text[i]; c < 0x20 || c == 0x7F {
+			return true
+		}
+	}
+	return false
 }
 
 // number returns the text of a line number, which is usually the next one.
