@@ -119,28 +119,28 @@ func parseElement(s string, obf bool) (netip.Addr, bool) {
 // cheaper, and returns false for all else, even if that is an address too.
 func parseIPv4(s string) (addr netip.Addr, ok bool) {
 	var b [4]byte
-	at := 0
-	for i := range b {
-		from, n := at, 0
-		for at < len(s) && at < from+3 && s[at] >= '0' && s[at] <= '9' {
-			n = 10*n + int(s[at]-'0')
-			at++
+	for i, from, n, part := 0, 0, 0, 0; ; i++ {
+		c := byte(':') // as if a port followed at the end
+		if i < len(s) {
+			c = s[i]
 		}
-		if at == from || n > 255 || s[from] == '0' && at > from+1 {
+		if d := c - '0'; d <= 9 {
+			n = 10*n + int(d)
+			continue
+		}
+		if i == from || i > from+3 || n > 255 || s[from] == '0' && i > from+1 {
 			return netip.Addr{}, false
 		}
-		b[i] = byte(n)
-		if i < 3 {
-			if at == len(s) || s[at] != '.' {
-				return netip.Addr{}, false
-			}
-			at++
+		b[part] = byte(n)
+		if c == '.' && part < 3 {
+			from, n, part = i+1, 0, part+1
+			continue
 		}
+		if part < 3 || b == [4]byte{} || i < len(s) && (c != ':' || !validPort(s[i+1:], false)) {
+			return netip.Addr{}, false
+		}
+		return netip.AddrFrom4(b), true
 	}
-	if b == [4]byte{} || at < len(s) && (s[at] != ':' || !validPort(s[at+1:], false)) {
-		return netip.Addr{}, false
-	}
-	return netip.AddrFrom4(b), true
 }
 
 // validPort reports whether s is a port: a number up to 65535 or, with obf, an
