@@ -374,7 +374,7 @@ func TestCrowdedStateKeepsTheWriter(t *testing.T) {
 
 func TestFullStoreIsAwayAndSaysWhy(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
-	a, _, journals := pair(t, server.URL(), hundred, redislimit.Options{})
+	a, _, journals := pair(t, server.URL(), hundred, redislimit.Patient(redislimit.Options{}))
 	server.Do("CONFIG", "SET", "maxmemory", "1")
 	n, longest := admit(t, a, "k", 100)
 	if n < 45 || n > 50 {
