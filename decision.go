@@ -102,7 +102,7 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.hashes.page, d.hashes.query, d.dryBlock = 0, 0, nil
 	d.keys, d.known = d.keys[:0], 0
 	d.folded, d.pageKnown, d.cookie, d.referer = false, false, cookieUnknown, 0
-	d.agent.hashed, d.query.hashed = false, false
+	d.agent.hashed, d.agent.looked, d.query.hashed, d.query.looked = false, false, false, false
 	d.covered, d.counts, d.kindKnown = d.covered[:0], false, false
 	d.paths, d.canonical = nil, ""
 	d.setSite()

@@ -30,10 +30,13 @@ func (g *Guard) MatchEarly(req *Request) {
 	d.reset(req, req.Time)
 	x := d.set.index
 	candidates := d.candidates[:len(x.anyPath)]
-	if len(candidates) <= earlyWords && len(d.set.rules) >= fewRules && x.candidates(d, candidates) {
-		x.matchEarly(d, candidates)
-		req.early.policy = g.policy
-		copy(req.early.rules[:], candidates)
+	if len(candidates) <= earlyWords && len(d.set.rules) >= fewRules {
+		if method, ok := x.method(req); ok {
+			x.candidates(d, method, x.pathSets(d), candidates)
+			x.sift(&x.early, d, candidates)
+			req.early.policy = g.policy
+			copy(req.early.rules[:], candidates)
+		}
 	}
 	d.remember()
 	d.req = nil
@@ -70,18 +73,31 @@ func (g *Guard) Expect(next []*Request) (sum uint64) {
 	return sum
 }
 
-// matchEarly removes from the candidates the rules with an early condition that does not
+// A sieve tests those conditions of all rules that depend on certain facts of a request
+// only, before the walk.
+type sieve struct {
+	shared uint64      // the conditions among walkIndex.shared that it tests
+	steps  []sieveStep // of each rule
+}
+
+// A sieveStep is one rule of a sieve.
+type sieveStep struct {
+	tested, rest []ownCondition // of walkStep.own: what the sieve tests, and the others
+	ends         bool           // the walk ends here if all conditions that the sieve tests hold
+}
+
+// sift removes from the candidates the rules with a condition that the sieve tests and that does not
 // hold, and those below a rule that surely ends the walk.
-func (x *walkIndex) matchEarly(d *decision, candidates []uint64) {
+func (x *walkIndex) sift(s *sieve, d *decision, candidates []uint64) {
 	known := uint64(0)
 	for word := range candidates {
 		for rules := candidates[word]; rules != 0; {
 			rule := mathbits.TrailingZeros64(rules)
-			step := &x.steps[word*64+rule]
+			step := &s.steps[word*64+rule]
 			rules &= rules - 1
 			var holds bool
-			if known, holds = x.evaluateOwn(d, step.early, known, candidates); holds {
-				known, holds = x.evaluate(d, step.uses&x.early&^known, known, candidates)
+			if known, holds = x.evaluateOwn(d, step.tested, known, candidates); holds {
+				known, holds = x.evaluate(d, x.steps[word*64+rule].uses&s.shared&^known, known, candidates)
 			}
 			switch {
 			case !holds:
@@ -96,25 +112,28 @@ func (x *walkIndex) matchEarly(d *decision, candidates []uint64) {
 	}
 }
 
-// markEarly sorts the conditions by whether MatchEarly can test them.
-func (x *walkIndex) markEarly(rules []compiledRule) {
+// sieve returns the sieve that tests some of the conditions of the rules.
+func (x *walkIndex) sieve(rules []compiledRule, tests func(*condition) bool) (s sieve) {
 	for n, c := range x.shared {
-		if c.isEarly() {
-			x.early |= 1 << n
+		if tests(c) {
+			s.shared |= 1 << n
 		}
 	}
 	for i := range x.steps {
-		step, r := &x.steps[i], &rules[i]
-		for _, c := range step.own {
-			if !c.isEarly() {
-				step.late = append(step.late, c)
+		uses, r := x.steps[i].uses, &rules[i]
+		var step sieveStep
+		for _, c := range x.steps[i].own {
+			if !tests(c.condition) {
+				step.rest = append(step.rest, c)
 				continue
 			}
-			c.after &= x.early
-			step.early = append(step.early, c)
+			c.after &= s.shared
+			step.tested = append(step.tested, c)
 		}
-		step.ends = r.Limit == nil && (r.Action == Allow || !r.DryRun) && len(step.late) == 0 && step.uses&^x.early == 0
+		step.ends = r.Limit == nil && (r.Action == Allow || !r.DryRun) && len(step.rest) == 0 && uses&^s.shared == 0
+		s.steps = append(s.steps, step)
 	}
+	return s
 }
 
 // isEarly reports whether a condition depends on what MatchEarly knows.

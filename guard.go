@@ -39,6 +39,7 @@ type Guard struct {
 	queries      textCache
 	paths        textSlots // the path sets of walkIndex.paths
 	groups       groups
+	begun        begunWalks
 	waiting      waiting
 	busy         atomic.Pointer[func(site string) bool] // nil: UseBusy was not called
 

@@ -52,8 +52,9 @@ func (s *textSlots) put(hash, known, holds uint64) {
 
 // A knownText is what is known of the text of one request.
 type knownText struct {
-	hashed       bool // hash, known and holds are filled in
 	hash         uint64
+	hashed       bool   // hash is filled in
+	looked       bool   // known and holds are filled in
 	known, holds uint64 // conditions of the textCache
 	stored       uint64 // of known: what the cache has
 }
@@ -97,9 +98,9 @@ func (c *condition) holdsText(d *decision) bool {
 	if c.bit == 0 {
 		return c.searchText(d)
 	}
-	if !of.hashed {
-		of.hashed, of.hash = true, maphash.String(d.guard.seed, text)
-		of.known, of.holds = cache.slots.get(of.hash)
+	if !of.looked {
+		of.looked = true
+		of.known, of.holds = cache.slots.get(of.hashOf(d.guard, text))
 		of.stored = of.known
 	}
 	bit := uint64(1) << (c.bit - 1)
@@ -109,6 +110,14 @@ func (c *condition) holdsText(d *decision) bool {
 		}
 	}
 	return of.holds&bit != 0
+}
+
+// hashOf returns the hash of the text, which is always the same of a request.
+func (of *knownText) hashOf(g *Guard, text string) uint64 {
+	if !of.hashed {
+		of.hashed, of.hash = true, maphash.String(g.seed, text)
+	}
+	return of.hash
 }
 
 // searchText is holdsText without the cache.
@@ -121,10 +130,10 @@ func (c *condition) searchText(d *decision) bool {
 
 // remember stores what has become known of the texts of the request.
 func (d *decision) remember() {
-	if of := &d.agent; of.hashed && of.known != of.stored {
+	if of := &d.agent; of.looked && of.known != of.stored {
 		d.guard.agents.slots.put(of.hash, of.known, of.holds)
 	}
-	if of := &d.query; of.hashed && of.known != of.stored {
+	if of := &d.query; of.looked && of.known != of.stored {
 		d.guard.queries.slots.put(of.hash, of.known, of.holds)
 	}
 }

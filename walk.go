@@ -31,8 +31,9 @@ type walkIndex struct {
 	attempts []uint64     // rules that hold only for attempts
 	shared   []*condition // conditions that are evaluated once for all rules, at most maxShared
 	sharedBy [][]uint64   // the rules of each of shared
-	early    uint64       // conditions among shared that MatchEarly tests
 	steps    []walkStep
+	early    sieve // of MatchEarly
+	texts    sieve // of begunWalk
 }
 
 // A walkStep is one rule of a walkIndex.
@@ -43,9 +44,6 @@ type walkStep struct {
 	limit  int32          // of a limit: place in Guard.limits; else −1
 	simple simpleRule
 	dry    bool // the rule is in dry run
-
-	early, late []ownCondition // of own: what MatchEarly tests, and the others
-	ends        bool           // the walk ends here if all early conditions hold
 }
 
 // A simpleRule says what a rule that holds does, if that depends on nothing but whether
@@ -155,7 +153,7 @@ func newWalkIndex(rules []compiledRule, places []int32, foldPaths bool) *walkInd
 			x.plain[i/64] |= 1 << (i % 64)
 		}
 	}
-	x.markEarly(rules)
+	x.early, x.texts = x.sieve(rules, (*condition).isEarly), x.sieve(rules, (*condition).isOfTexts)
 	return x
 }
 
@@ -290,21 +288,21 @@ func knownMethods(rules []compiledRule) []string {
 	return methods
 }
 
-// candidates fills set with the rules that may hold for the request, and
-// reports whether the index can: it cannot for an odd path or an unknown
-// method.
-func (x *walkIndex) candidates(d *decision, set []uint64) bool {
+// method returns the number of the request's method in the index, and whether the index can be
+// used: it cannot for an odd path or an unknown method.
+func (x *walkIndex) method(req *Request) (method int, ok bool) {
+	method = slices.Index(x.methods, req.Method)
+	return method, method >= 0 && !req.OddPath
+}
+
+// candidates fills set with the rules that may hold for the request, which has that method and fits
+// those path sets.
+func (x *walkIndex) candidates(d *decision, method int, paths uint64, set []uint64) {
 	req := d.req
-	method := slices.Index(x.methods, req.Method)
-	if method < 0 || req.OddPath {
-		return false
-	}
 	copy(set, x.anyPath)
-	if len(x.byPath) > 0 {
-		for paths := x.pathSets(d); paths != 0; paths &= paths - 1 {
-			for i, rules := range x.byPath[mathbits.TrailingZeros64(paths)] {
-				set[i] |= rules
-			}
+	for ; paths != 0; paths &= paths - 1 {
+		for i, rules := range x.byPath[mathbits.TrailingZeros64(paths)] {
+			set[i] |= rules
 		}
 	}
 	for i, rules := range x.byMethod[method] {
@@ -320,11 +318,13 @@ func (x *walkIndex) candidates(d *decision, set []uint64) bool {
 			set[i] &^= rules
 		}
 	}
-	return true
 }
 
 // pathSets returns the path sets that the request's path fits.
 func (x *walkIndex) pathSets(d *decision) (paths uint64) {
+	if len(x.byPath) == 0 {
+		return 0
+	}
 	path, hash, slots := d.req.Path, uint64(0), &d.guard.paths
 	if x.salt != 0 {
 		hash = maphash.String(d.guard.seed, path) ^ x.salt
@@ -347,13 +347,15 @@ func (x *walkIndex) pathSets(d *decision) (paths uint64) {
 func (g *Guard) walk(d *decision, v *Verdict) *compiledRule {
 	set := d.set
 	x, candidates := set.index, d.candidates[:len(set.index.anyPath)]
-	known := uint64(0) // the shared conditions that were evaluated and hold
-	early := d.req.early.policy == g.policy
-	if early {
-		known = x.early // of the rules that are left
+	var passed *sieve                  // that has tested conditions
+	known, plain := uint64(0), x.plain // known: the shared conditions that were evaluated and hold
+	if d.req.early.policy == g.policy {
+		passed, known = &x.early, x.early.shared // of the rules that are left
 		copy(candidates, d.req.early.rules[:])
-	} else if len(set.rules) < fewRules || !x.candidates(d, candidates) {
+	} else if method, ok := x.method(d.req); !ok || len(set.rules) < fewRules {
 		return g.walkAll(d, v)
+	} else if b := g.begin(d, method, candidates); b != nil {
+		passed, known, plain = &x.texts, b.known, b.plain
 	}
 	if d.req.Attempt == NoAttempt && !d.req.Excess {
 		for i, rules := range x.attempts {
@@ -367,16 +369,16 @@ walk:
 	for word := range candidates {
 		rules := candidates[word]
 		if together {
-			hold[word] = rules & x.plain[word]
-			rules &^= x.plain[word]
+			hold[word] = rules & plain[word]
+			rules &^= plain[word]
 		}
 		for rules != 0 {
 			rule := mathbits.TrailingZeros64(rules)
 			step := &steps[word*64+rule]
 			rules &= rules - 1
 			own := step.own
-			if early {
-				own = step.late
+			if passed != nil {
+				own = passed.steps[word*64+rule].rest
 			}
 			if len(own) > 0 {
 				var holds bool
@@ -398,7 +400,7 @@ walk:
 					together = false
 					hold[word] &= 1<<rule - 1
 					d.gatherHold(x)
-					rules |= candidates[word] & x.plain[word] &^ (2<<rule - 1)
+					rules |= candidates[word] & plain[word] &^ (2<<rule - 1)
 				}
 				if block, ends := g.apply(int(step.rule), d, v); ends {
 					return block

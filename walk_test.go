@@ -157,10 +157,10 @@ func randomRequest(rnd *rand.Rand) *Request {
 }
 
 // The walk with the index applies the same rules as the plain walk, whether the request was
-// matched early or not.
+// matched early or not, and whether the guard remembers how the walk begins or not.
 func TestWalkAgreesWithPlainWalk(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	indexed, early := 0, 0
+	indexed, early, begun := 0, 0, 0
 	for range 300 {
 		p := randomPolicy(rnd)
 		g, err := NewGuard(p, noLimiter{}, nil)
@@ -182,6 +182,15 @@ func TestWalkAgreesWithPlainWalk(t *testing.T) {
 			}
 			late := *req
 			late.early = matched.early
+			if rnd.IntN(2) == 0 { // as another client sends it, which is not a bot
+				alike := randomRequest(rnd)
+				alike.Method, alike.UserAgent, alike.Bot = req.Method, req.UserAgent, Bot{}
+				alike.Path, alike.Query, alike.OddPath, alike.rawPath = req.Path, req.Query, req.OddPath, req.rawPath
+				alike.Attempt, alike.Excess = NoAttempt, false
+				d := g.decisions.New().(*decision)
+				d.reset(alike, alike.Time)
+				g.walk(d, new(Verdict))
+			}
 			var applied [3][]int32
 			var blocks [3]*compiledRule
 			var verdicts [3]Verdict
@@ -191,8 +200,13 @@ func TestWalkAgreesWithPlainWalk(t *testing.T) {
 				if d.reset(req, req.Time); i == 2 {
 					d.reset(&late, late.Time)
 				}
-				if i == 1 && d.set.index.candidates(d, d.candidates) {
+				if method, ok := d.set.index.method(req); ok && i == 1 {
 					indexed++
+					misses := g.begun.misses.Load()
+					if len(d.set.rules) >= fewRules && g.begin(d, method, d.candidates) != nil &&
+						g.begun.misses.Load() == misses {
+						begun++
+					}
 				}
 				blocks[i] = walk(d, &verdicts[i])
 				d.fill()
@@ -209,6 +223,9 @@ func TestWalkAgreesWithPlainWalk(t *testing.T) {
 	}
 	if indexed < 1000 {
 		t.Errorf("only %d walks used the index", indexed)
+	}
+	if begun < 1000 {
+		t.Errorf("of only %d walks the beginning was remembered", begun)
 	}
 	if early < 1000 {
 		t.Errorf("only %d requests were matched early", early)
@@ -269,12 +286,13 @@ func TestWalkEvaluatesTheCheapConditionsFirst(t *testing.T) {
 				c.condition = record(c.condition)
 			}
 		}
+		x.texts = x.sieve(g.rules, func(*condition) bool { return false }) // it tests for many requests at once
 		for range 100 {
 			req := randomRequest(rnd)
 			req.Via = netip.Addr{} // for probe
 			d.reset(req, req.Time)
 			evaluated = evaluated[:0]
-			if len(d.set.rules) < fewRules || !x.candidates(d, d.candidates) {
+			if _, ok := x.method(req); len(d.set.rules) < fewRules || !ok {
 				continue
 			}
 			g.walk(d, new(Verdict))
