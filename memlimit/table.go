@@ -28,9 +28,9 @@ type table struct {
 	seed   seed
 
 	// used has the sets that have had states since the start, and their homes. answers has
-	// the home sets of those states whose limits count answers. Most clients make no errors,
-	// so a look at answers often saves one at a set. Bits are set, and removed by Reset,
-	// while the home is locked.
+	// the home sets of those states whose limits count answers, and the sets in which these
+	// are guests. Most clients make no errors, so a look at answers often saves one at a set.
+	// Bits are set, and removed by Reset, while the home is locked.
 	used, answers marks
 
 	mapped []byte       // the memory of sets; nil if it is on the heap
@@ -464,6 +464,9 @@ func (t *table) noteUse(l *limit, n int, guest bool) {
 	}
 	if l.countsAnswers() {
 		t.answers.add(n)
+		if guest { // spread leaves it there for keys that are at home in that set, too
+			t.answers.add(n + 1)
+		}
 	}
 }
 
