@@ -33,6 +33,9 @@ func (g *Guard) begin(d *decision, method int, candidates []uint64) *begunWalk {
 		return nil
 	}
 	facts := uint64(method) + 1
+	if d.site >= 0 {
+		facts += uint64(g.setOf[d.site]) << 32
+	}
 	if req.Query != "" {
 		facts += d.query.hashOf(g, req.Query)
 	}

@@ -315,3 +315,31 @@ func TestWalkEvaluatesTheCheapConditionsFirst(t *testing.T) {
 		t.Errorf("only %d conditions of one rule and %d others were evaluated", own, shared)
 	}
 }
+
+// Requests to sites with rules of their own that differ in nothing but the site are all remembered.
+func TestBeginningsOfSitesDoNotReplaceEachOther(t *testing.T) {
+	p := &Policy{}
+	for _, site := range []string{"a", "b"} {
+		p.Sites = append(p.Sites, Site{Name: site, Hosts: []string{site + ".example"}, OwnRules: true})
+		for i := range 5 {
+			path := fmt.Sprint("/", i)
+			p.Rules = append(p.Rules, Rule{Name: path + " of " + site, Site: site, Action: Block,
+				Match: Match{Path: []string{path}}})
+		}
+	}
+	g, err := NewGuard(p, noLimiter{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		req := &Request{Time: time.Unix(1_800_000_000, 0), Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET",
+			Host: p.Sites[i%2].Hosts[0], UserAgent: "curl"}
+		req.SetTarget("/")
+		if v, err := g.Decide(t.Context(), req); err != nil || v.Action != Allow {
+			t.Fatal(v.Action, err)
+		}
+	}
+	if n := g.begun.misses.Load(); n > 100 {
+		t.Errorf("the beginnings of %d of 1000 walks are not remembered", n)
+	}
+}
