@@ -15,6 +15,7 @@ import (
 
 // answers holds the prepared answers of a policy's rules.
 type answers struct {
+	number  uint64 // of the generation
 	rules   map[*fairshare.Rule]*ruleAnswer
 	contact string
 	html    string // the contact as HTML
@@ -150,16 +151,17 @@ func (a *ruleAnswer) retryAfter(f *fairshare.Finding) int64 {
 // A refusal holds everything that an answer shows.
 type refusal struct {
 	gist
+	*answers
 	now    time.Time                 // by Options.Now
 	wall   func(time.Time) time.Time // Options.Wall, which is asked only if an answer shows when the wait ends
 	client netip.Addr
 	robots *fairshare.Robots // that the rule looked at; nil otherwise
 }
 
-// A gist is what the usual line of a refusal shows, but for robots.txt.
+// A gist is what the usual text of a refusal shows, but for robots.txt, with one set of texts. It does not refer to the
+// policy, so that one that was replaced can be freed.
 type gist struct {
 	*ruleAnswer
-	*answers
 	action  fairshare.Action
 	ban     bool
 	failed  bool // nothing could be counted: there is no rule and no reference
@@ -174,9 +176,10 @@ type gist struct {
 func (g *generation) refuse(w http.ResponseWriter, r *http.Request, vis *visit, v *fairshare.Verdict) {
 	rule := g.answers.rule(v.Rule)
 	f := refusal{
+		answers: g.answers,
 		gist: gist{
-			ruleAnswer: rule, answers: g.answers,
-			action: v.Action, ban: v.Ban != fairshare.NotBanned, ceiling: v.Ceiling,
+			ruleAnswer: rule,
+			action:     v.Action, ban: v.Ban != fairshare.NotBanned, ceiling: v.Ceiling,
 			queued: v.Action == fairshare.Refuse && v.Wait == 0 && v.Tally.Held > 0,
 			status: rule.status(&v.Finding),
 			wait:   rule.retryAfter(&v.Finding),
@@ -498,8 +501,8 @@ func (a *answers) unavailable(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header["Cache-Control"] = noStore
 	header.Set("Retry-After", strconv.Itoa(wait))
-	f := refusal{gist: gist{ruleAnswer: noRule, answers: a, status: http.StatusServiceUnavailable, wait: wait,
-		failed: true}}
+	f := refusal{answers: a,
+		gist: gist{ruleAnswer: noRule, status: http.StatusServiceUnavailable, wait: wait, failed: true}}
 	kind := preferred(r.Header["Accept"])
 	var body []byte
 	if kind == htmlBody {

@@ -70,12 +70,19 @@ func (f *refusal) appendWait(b []byte, t *texts.Texts, open, end string) []byte 
 	return append(append(b, end...), after...)
 }
 
+// A lined is a refusal whose usual text is known.
+type lined struct {
+	gist
+	gen uint64
+}
+
 // line returns the usual text. It remembers the last one of a visit: the next refusal is often the same.
 func (f *refusal) line(vis *visit) []byte {
-	if vis.lined != f.gist || f.robots != nil {
+	of := lined{f.gist, f.number}
+	if vis.lined != of || f.robots != nil {
 		vis.line = f.appendLine(vis.line[:0])
-		if vis.lined = f.gist; f.robots != nil {
-			vis.lined = gist{}
+		if vis.lined = of; f.robots != nil {
+			vis.lined = lined{}
 		}
 	}
 	return vis.line

@@ -76,6 +76,7 @@ func (h *Handler) Replace(guard *fairshare.Guard, opts Options) {
 	next := &generation{Handler: h, Options: opts, guard: guard, answers: newAnswers(guard.Policy(), &opts),
 		testsForms: guard.Policy().TestsForms(), looksFirst: opts.Logins != nil || guard.Policy().TestsBrowsers(),
 		number: h.generations.Add(1), replaced: make(chan struct{})}
+	next.answers.number = next.number
 	if old := h.current.Swap(next); old != nil {
 		close(old.replaced)
 	}
@@ -153,7 +154,7 @@ type visit struct {
 	// These stay for the next request.
 	referenced referenced // by reference
 	reference  string
-	lined      gist // the refusal that line shows
+	lined      lined // the refusal that line shows
 	line       []byte
 }
 

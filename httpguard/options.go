@@ -130,7 +130,8 @@ type Options struct {
 
 	// Browser looks for signs that clients are browsers, for rules that match
 	// them. The guards of several policies may share one. nil means that no client
-	// is a browser.
+	// is a browser. Requests that are refused count as of no browser, unless a rule
+	// looks at browsers or Logins is set.
 	Browser *browser.Watcher
 
 	// Robots has the robots.txt of the site's hosts, for rules that match what it disallows and

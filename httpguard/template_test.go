@@ -60,8 +60,8 @@ func FuzzTemplate(f *testing.F) {
 		if back.String() != text {
 			t.Errorf("%q came back as %q", text, back.String())
 		}
-		f := refusal{gist: gist{ruleAnswer: &ruleAnswer{name: name}, answers: &answers{contact: name}, wait: 7,
-			id: "0123456789"}}
+		f := refusal{answers: &answers{contact: name},
+			gist: gist{ruleAnswer: &ruleAnswer{name: name}, wait: 7, id: "0123456789"}}
 		if tmpl.kind() == jsonBody && !json.Valid(f.appendTemplate(nil, tmpl, jsonBody)) {
 			t.Errorf("%q filled with %q is not JSON", text, name)
 		}
