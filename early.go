@@ -53,6 +53,7 @@ func (g *Guard) Expect(next []*Request) (sum uint64) {
 	defer runtime.KeepAlive(g.history)
 	for len(next) > 0 {
 		var sets [32]int // a loop that only reads overlaps more
+		named := false   // the memory of the history is there
 		some := next[:min(len(next), len(sets))]
 		next = next[len(some):]
 		for i, req := range some {
@@ -61,10 +62,10 @@ func (g *Guard) Expect(next []*Request) (sum uint64) {
 					bits = g.bits4
 				}
 				name := g.history.name(req.Addr, bits, req.Via)
-				sets[i] = (name.set - 1) * maxAged
+				sets[i], named = (name.set-1)*maxAged, true
 			}
 		}
-		if aged := g.history.aged; aged != nil {
+		if aged := g.history.aged; named && aged != nil {
 			for _, set := range sets[:len(some)] {
 				sum += aged[set].Load()
 			}
