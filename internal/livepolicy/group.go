@@ -70,6 +70,8 @@ type group struct {
 
 	clockAhead atomic.Pointer[time.Duration] // of this machine, of the database's clock; nil: unknown
 
+	syncing sync.Mutex // held by sync
+
 	mu        sync.Mutex
 	shared    *pgregistry.Registry // nil: it was never reached
 	awaySince time.Time            // zero: it answers
@@ -438,6 +440,8 @@ func (g *group) run(ctx context.Context) {
 
 // sync hands the outbox over, and then reads what is new.
 func (g *group) sync(ctx context.Context) error {
+	g.syncing.Lock()
+	defer g.syncing.Unlock()
 	g.mu.Lock()
 	shared := g.shared
 	g.mu.Unlock()
