@@ -348,16 +348,17 @@ func (f *refusal) compose(vis *visit, r *http.Request, limits *fairshare.Verdict
 }
 
 // An answerWriter is a ResponseWriter that takes a whole answer at less cost. fields are the lines of its head, with
-// the length of the body. It returns false, and has done nothing, if it does not take this one.
+// the length of the body; dated says that they have a Date. It returns false, and has done nothing, if it does not take
+// this one.
 type answerWriter interface {
-	WriteAnswer(status int, fields, body []byte) bool
+	WriteAnswer(status int, fields, body []byte, dated bool) bool
 }
 
 // send sends the reply.
 func (a *reply) send(w http.ResponseWriter, vis *visit) {
 	if whole, ok := w.(answerWriter); ok && !a.hasOwnFields {
 		vis.lines = a.appendFields(vis.lines[:0])
-		if whole.WriteAnswer(a.status, vis.lines, a.body) {
+		if whole.WriteAnswer(a.status, vis.lines, a.body, false) {
 			return
 		}
 	}

@@ -20,14 +20,9 @@ func (g *generation) lookForSigns(vis *visit, r *http.Request) {
 	vis.req.Browser = vis.signs.Browser
 }
 
-// noteSigns notes what the site's answer shows of the client.
-func (x *Exchange) noteSigns(status int, header http.Header) {
-	if x.gen.Browser == nil {
-		return
+// noteSigns notes what the site's answer shows of the client. kind is its Content-Type, cookies are its Set-Cookie.
+func (x *Exchange) noteSigns(status int, kind string, cookies []string) {
+	if x.gen.Browser != nil {
+		x.gen.Browser.Answered(&x.signs, browser.Answer{Status: status, ContentType: kind, SetCookie: cookies})
 	}
-	answer := browser.Answer{Status: status, SetCookie: header["Set-Cookie"]}
-	if kind := header["Content-Type"]; len(kind) > 0 {
-		answer.ContentType = kind[0]
-	}
-	x.gen.Browser.Answered(&x.signs, answer)
 }

@@ -133,7 +133,7 @@ func (x *Exchange) setAnswer(status int, bytes int64) {
 	if bytes >= 0 {
 		x.response.bytes.Store(bytes)
 	}
-	x.settleHeadLocked()
+	x.settleHeadLocked(x.gen.Now())
 }
 
 // forEachAround calls f with x and with the requests of the guards around it.

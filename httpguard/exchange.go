@@ -27,12 +27,16 @@ type Exchange struct {
 	login         *watchedLogin // nil for most requests
 	access        *Access       // nil without Options.Answered
 	work          work
+
+	awaitsWhole bool   // AwaitsWhole has returned true
+	isWhole     bool   // AnswerWhole has written the answer
+	kind        string // its Content-Type
 }
 
 // work describes the upstream's part of one request: when it begins and ends, its
 // cost and its turn.
 //
-// An Exchange stays within 704 bytes, a size class of Go's allocator. Facts
+// An Exchange stays within 768 bytes, a size class of Go's allocator. Facts
 // that most requests do not need are in values of their own.
 type work struct {
 	mu       sync.Mutex // of what follows, and of settling
@@ -65,6 +69,26 @@ type gauge struct {
 	path   string
 	meter  Metering   // nil unless it is sampled, and before the upstream begins
 	thread *threadCPU // nil unless the handler's thread is measured
+}
+
+// newExchange returns an empty Exchange, which another request may have used.
+func (g *generation) newExchange() *Exchange {
+	x, _ := g.exchanges.Get().(*Exchange)
+	if x == nil {
+		x = new(Exchange)
+	}
+	x.gen = g
+	return x
+}
+
+// reuse lets other requests use x, and the server the memory of the request.
+func (x *Exchange) reuse() {
+	g := x.gen
+	g.reuse(x.response.w)
+	if g.Reuse && x.work.gauge == nil { // a meter may still report
+		*x = Exchange{}
+		g.exchanges.Put(x)
+	}
 }
 
 // prepare sets up what is needed when the upstream begins. It releases vis,
@@ -177,18 +201,18 @@ func (x *Exchange) endless() {
 // settleHead settles what is known with the status of the answer: errors, and
 // what is held for a cost that is reported already. An answer without an end
 // that reports no cost costs 1.
-func (x *Exchange) settleHead() {
+func (x *Exchange) settleHead(now time.Time) {
 	x.work.mu.Lock()
 	defer x.work.mu.Unlock()
-	x.settleHeadLocked()
+	x.settleHeadLocked(now)
 }
 
-func (x *Exchange) settleHeadLocked() {
+func (x *Exchange) settleHeadLocked(now time.Time) {
 	k := &x.work
 	if k.answered = true; k.away {
 		return
 	}
-	out := fairshare.Outcome{Time: x.gen.Now(), Status: x.response.outcome(), Cost: k.cost,
+	out := fairshare.Outcome{Time: now, Status: x.response.outcome(), Cost: k.cost,
 		Part: fairshare.SettleHeader}
 	if k.headed != 0 && out.Cost < 0 {
 		out.Cost = 1
@@ -269,16 +293,21 @@ func (x *Exchange) end() {
 	if k.queued != nil && k.queued.visit != nil {
 		x.gen.release(k.queued.visit)
 	}
+	isSeen := x.work.running.in != nil // by inProgress, which may look at it even now
 	x.gen.inProgress.remove(x)
-	if x.response.status.Load() == 0 { // an answer without a body
-		x.noteSigns(x.response.outcome(), x.response.Header())
-	}
 	now := x.gen.Now()
+	switch {
+	case x.isWhole:
+		x.noteFleet(now, x.response.outcome(), x.kind)
+	case x.response.status.Load() == 0: // an answer without a body
+		header := x.response.Header()
+		x.noteSigns(x.response.outcome(), kindOf(header), header["Set-Cookie"])
+	}
 	x.stop(now, !x.response.returned || x.response.status.Load() >= http.StatusInternalServerError)
 	if x.settleEnd(now) {
 		x.reportPassed()
-		if !x.isKept() {
-			x.gen.reuse(x.response.w)
+		if !isSeen && !x.isKept() {
+			x.reuse()
 		}
 	}
 }

@@ -1,20 +1,17 @@
 package httpguard
 
 import (
-	"net/http"
+	"time"
 
 	"fairshare/fleets"
 )
 
-// noteFleet tells Options.Fleets the site's answer.
-func (x *Exchange) noteFleet(status int, header http.Header) {
+// noteFleet tells Options.Fleets the site's answer. kind is its Content-Type.
+func (x *Exchange) noteFleet(now time.Time, status int, kind string) {
 	c := &x.completion
 	if x.gen.Fleets == nil || c.Proxy || c.Via.IsValid() {
 		return
 	}
-	answer := fleets.Answer{Addr: c.Addr, Method: c.Method, Path: c.Path, Status: status}
-	if kind := header["Content-Type"]; len(kind) > 0 {
-		answer.Type = kind[0]
-	}
-	x.gen.Fleets.Answered(&answer, x.gen.Now())
+	answer := fleets.Answer{Addr: c.Addr, Method: c.Method, Path: c.Path, Status: status, Type: kind}
+	x.gen.Fleets.Answered(&answer, now)
 }

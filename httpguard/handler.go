@@ -37,6 +37,7 @@ type Handler struct {
 	generations atomic.Uint64 // how many there have been
 	robots      robotsCopies
 	visits      sync.Pool
+	exchanges   sync.Pool // of *Exchange: those of which nothing was kept
 	inProgress  inProgress
 	lists       listWait
 	formBytes   atomic.Int64 // of long forms in memory
@@ -316,13 +317,14 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 		g.authorize(r, vis, v)
 		return nil
 	}
-	x := &Exchange{gen: g, verdict: *v, visitorCookie: vis.cookie, signs: vis.signs,
-		completion: Completion{
-			Client: Client{Addr: vis.req.Addr, Proxy: vis.req.Proxy, Via: vis.req.Via, Bot: vis.req.Bot},
-			HTTP:   r, Time: vis.req.Time, Method: vis.req.Method, Host: vis.req.Host, Path: vis.req.Path,
-			UserAgent: vis.req.UserAgent, Owner: vis.req.Owner, Fleet: vis.req.Fleet,
-		}}
-	x.response = response{w: w, x: x, head: r.Method == http.MethodHead, alone: !hasExchange(w)}
+	x := g.newExchange()
+	x.verdict, x.visitorCookie, x.signs = *v, vis.cookie, vis.signs
+	c, req := &x.completion, &vis.req
+	c.Addr, c.Proxy, c.Via, c.Bot = req.Addr, req.Proxy, req.Via, req.Bot
+	c.HTTP, c.Time, c.Method, c.Host, c.Path = r, req.Time, req.Method, req.Host, req.Path
+	c.UserAgent, c.Owner, c.Fleet = req.UserAgent, req.Owner, req.Fleet
+	res := &x.response
+	res.w, res.x, res.head, res.alone = w, x, r.Method == http.MethodHead, !hasExchange(w)
 	x.work.bodyless = r.ContentLength == 0
 	if vis.login != nil {
 		x.login = &watchedLogin{Attempt: vis.login}

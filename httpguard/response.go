@@ -47,13 +47,13 @@ func (t *tap) add(p []byte) {
 // writer returns the response with the optional methods that the writer below
 // it has, and no others.
 func (res *response) writer() http.ResponseWriter {
+	if _, all := res.w.(http1); all {
+		return http1Writer{res}
+	}
 	_, flush := res.w.(http.Flusher)
 	_, hijack := res.w.(http.Hijacker)
-	_, read := res.w.(io.ReaderFrom)
 	_, push := res.w.(http.Pusher)
 	switch {
-	case flush && hijack && read:
-		return http1Writer{res}
 	case flush && push:
 		return http2Writer{res}
 	case flush && hijack:
@@ -71,12 +71,15 @@ type (
 	flushWriter  struct{ *response }
 )
 
+// http1 is what writers of HTTP/1 have.
+type http1 interface {
+	http.Flusher
+	http.Hijacker
+	io.ReaderFrom
+}
+
 var (
-	_ interface {
-		http.Flusher
-		http.Hijacker
-		io.ReaderFrom
-	} = http1Writer{}
+	_ http1 = http1Writer{}
 	_ interface {
 		http.Flusher
 		http.Pusher
@@ -150,16 +153,26 @@ func (res *response) wrote(n int64) {
 // An answer without an end, such as an event stream, gives its turn back.
 func (res *response) begins(status int) {
 	res.status.Store(int32(status))
+	x, header := res.x, res.w.Header()
+	now, kind := x.gen.Now(), kindOf(header)
 	if !res.own {
-		res.x.noteSigns(status, res.w.Header())
-		res.x.noteLogin(status, res.w.Header())
-		res.x.answerVisitor(res.w.Header())
-		res.x.noteFleet(status, res.w.Header())
+		x.noteSigns(status, kind, header["Set-Cookie"])
+		x.noteLogin(status, header)
+		x.answerVisitor(header)
+		x.noteFleet(now, status, kind)
 	}
-	if kind := res.w.Header()["Content-Type"]; len(kind) == 1 && isEventStream(kind[0]) {
-		res.x.endless()
+	if isEventStream(kind) {
+		x.endless()
 	}
-	res.x.settleHead()
+	x.settleHead(now)
+}
+
+// kindOf returns the first Content-Type; "" without one.
+func kindOf(header http.Header) string {
+	if kinds := header["Content-Type"]; len(kinds) > 0 {
+		return kinds[0]
+	}
+	return ""
 }
 
 func isEventStream(kind string) bool {
@@ -185,7 +198,7 @@ func (res *response) hijack() (net.Conn, *bufio.ReadWriter, error) {
 		res.hijacked = true
 		delete(res.w.Header(), VisitorField)
 		res.x.endless()
-		res.x.settleHead()
+		res.x.settleHead(res.x.gen.Now())
 	}
 	return conn, rw, err
 }

@@ -153,7 +153,7 @@ func (x *Exchange) answerVisitor(header http.Header) {
 func (x *Exchange) finishHeader() {
 	res := &x.response
 	switch header := res.w.Header(); {
-	case res.own || res.hijacked:
+	case res.own || res.hijacked || x.isWhole:
 	case res.status.Load() == 0:
 		x.answerVisitor(header)
 	default:

@@ -23,7 +23,7 @@ type wholeWriter struct {
 	reused bool
 }
 
-func (w *wholeWriter) WriteAnswer(status int, fields, body []byte) bool {
+func (w *wholeWriter) WriteAnswer(status int, fields, body []byte, dated bool) bool {
 	if len(w.Header()) > 0 {
 		return false
 	}

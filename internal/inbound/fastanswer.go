@@ -123,18 +123,17 @@ func (a *fastAnswer) setStatus(status int) {
 // longestFrame bounds what WriteAnswer adds to the fields and the body, in bytes.
 const longestFrame = 256
 
-// WriteAnswer writes a whole answer, as Header, WriteHeader and Write would, but at less cost. fields are the lines of
-// its head, with the length of the body, without Date and Connection. A body is not sent if the request is HEAD or the
-// status allows none. WriteAnswer does nothing and returns false if the answer has begun, has fields already, or is
-// too long.
-func (a *fastAnswer) WriteAnswer(status int, fields, body []byte) bool {
+// WriteAnswer writes a whole answer, as Header, WriteHeader and Write would, but at less cost. Its fields are the lines
+// of its head, with the length of the body and without Connection. They have a Date if dated says so. A body is not
+// sent if the request is HEAD or the status allows none. WriteAnswer does nothing and returns false if the answer has
+// begun, has fields already, or is too long.
+func (a *fastAnswer) WriteAnswer(status int, fields, body []byte, dated bool) bool {
 	if a.status != 0 || a.finished || len(a.header) > 0 || status < 200 || status > 999 ||
 		len(fields)+len(body) > headRoom-longestFrame {
 		return false
 	}
 	a.takeBuffer()
 	a.setStatus(status)
-	a.conn.now = time.Now()
 	a.headed, a.length, a.written = true, int64(len(body)), int64(len(body))
 	if a.isHead || a.bodyless {
 		body = nil
@@ -143,8 +142,14 @@ func (a *fastAnswer) WriteAnswer(status int, fields, body []byte) bool {
 	if a.closes {
 		b = append(b, closeField...)
 	}
-	b = append(append(b, dateField(a.conn.now)...), "\r\n"...)
-	a.out = append(b, body...)
+	if dated {
+		a.conn.now = time.Since(start)
+	} else {
+		now := time.Now()
+		a.conn.now = now.Sub(start)
+		b = append(b, dateField(now)...)
+	}
+	a.out = append(append(b, "\r\n"...), body...)
 	return true
 }
 

@@ -40,6 +40,9 @@ const usualFields = 8
 
 var longAgo = time.Unix(1, 0)
 
+// start is what the times of the lane count from: durations cost less than times.
+var start = time.Now()
+
 // A fastConn is a connection in the lane. One goroutine calls serve.
 type fastConn struct {
 	lane   *Lane
@@ -54,14 +57,14 @@ type fastConn struct {
 	buffer   *[headBytes]byte // nil while nothing has come
 	from, to int              // what was read and not yet used
 	tried    error            // of try
-	deadline time.Time        // of reading; zero: none
+	deadline time.Duration    // of reading, since start; 0: none
 	wasPost  bool             // the last request
 	host     string           // of the last request, and its user agent: often the same again; "" if long
 	agent    string
 
 	remoteAddr string // of each request
 	tlsState   *tls.ConnectionState
-	now        time.Time // when the last request was answered, if that was just now; zero: not known
+	now        time.Duration // when the last request was answered, since start, if that was just now; 0: not known
 
 	answerFields int // of the last answer: often as many again
 	memory       any // see fastContext.Memory
@@ -160,7 +163,7 @@ func (c *fastConn) logf(format string, args ...any) {
 
 // handOver gives the connection to the server, together with what was read.
 func (c *fastConn) handOver() {
-	if !c.deadline.IsZero() {
+	if c.deadline != 0 {
 		c.outer.SetReadDeadline(time.Time{})
 	}
 	outer := c.outer
@@ -244,21 +247,24 @@ func isLineEnd(c byte) bool { return c == '\r' || c == '\n' }
 // awaitUntil sets the time for the next reads; 0 means no bound. It keeps a deadline that is at most slack earlier. The
 // time is counted from c.now, if that is known, which is used once.
 func (c *fastConn) awaitUntil(timeout, slack time.Duration) {
-	until := time.Time{}
-	if timeout > 0 {
-		now := c.now
-		if now.IsZero() {
-			now = time.Now()
+	now := c.now
+	c.now = 0
+	if timeout <= 0 {
+		if c.deadline != 0 {
+			c.deadline = 0
+			c.outer.SetReadDeadline(time.Time{})
 		}
-		c.now, until = time.Time{}, now.Add(timeout)
-		if early := until.Sub(c.deadline); early >= 0 && early < slack {
-			return
-		}
-	} else if c.now = (time.Time{}); c.deadline.IsZero() {
+		return
+	}
+	if now == 0 {
+		now = time.Since(start)
+	}
+	until := now + timeout
+	if early := until - c.deadline; early >= 0 && early < slack && c.deadline != 0 {
 		return
 	}
 	c.deadline = until
-	c.outer.SetReadDeadline(until) // if it fails, so does reading
+	c.outer.SetReadDeadline(start.Add(until)) // if it fails, so does reading
 }
 
 // read waits for bytes and reads them. A connection that waits, and has nothing, holds no buffer, unless something
@@ -323,14 +329,14 @@ func (c *fastConn) tryRead(fd uintptr) bool {
 // answer answers a request. It returns false if the connection must be closed.
 func (c *fastConn) answer(x *exchange) (open bool) {
 	c.active.Store(true)
-	c.now = time.Time{} // still known if this request had come before the last answer
+	c.now = 0 // still known if this request had come before the last answer
 	c.setState(busy)
 	c.begin(&x.fastContext)
 	open = c.handle(&x.fastAnswer, x.r)
 	isFree := c.end(&x.fastContext)
 	if c.conn != nil && c.conn.stalled.Load() {
 		c.conn.stalled.Store(false)
-		c.now = time.Time{}
+		c.now = 0
 	}
 	if n := len(x.header); n > 0 {
 		c.answerFields = n
@@ -405,7 +411,7 @@ func (c *fastConn) end(x *fastContext) (isFree bool) {
 	defer c.mu.Unlock()
 	for c.watching {
 		c.outer.SetReadDeadline(longAgo)
-		c.deadline = longAgo
+		c.deadline = longAgo.Sub(start)
 		c.changed.Wait()
 	}
 	c.current = nil
@@ -435,7 +441,7 @@ func (c *fastConn) watch() {
 	}
 	c.watching = true
 	c.outer.SetReadDeadline(time.Time{})
-	c.deadline = time.Time{} // the next read sets its own
+	c.deadline = 0 // the next read sets its own
 	c.mu.Unlock()
 	var one [1]byte
 	n, err := c.outer.Read(one[:])

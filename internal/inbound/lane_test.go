@@ -371,7 +371,7 @@ func answerWhole(w http.ResponseWriter, status int, fields, body string) {
 		if status != http.StatusNoContent {
 			lines = fmt.Sprintf("Content-Length: %d\r\n", len(body))
 		}
-		if a.WriteAnswer(status, []byte(fields+lines), []byte(body)) {
+		if a.WriteAnswer(status, []byte(fields+lines), []byte(body), strings.Contains(fields, "Date: ")) {
 			a.Reuse()
 			return
 		}

@@ -9,10 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/textproto"
-	"strconv"
 	"strings"
-
-	"fairshare/internal/httpfield"
 )
 
 // maxInterim bounds the interim answers (such as 103) before one answer.
@@ -126,52 +123,83 @@ func hasBareLF(b []byte, from int) bool {
 
 // frame fills in the header of the final answer and how its body ends.
 func (c *Call) frame(conn *conn, r *Request) error {
-	length, chunked, reuse := int64(-1), false, true
-	var trailers []string
-	for i := range conn.head.lines {
-		l := &conn.head.lines[i]
-		if !l.frames {
-			continue
-		}
-		switch l.name {
-		case "Content-Length":
-			n, err := strconv.ParseUint(l.value, 10, 63)
-			if err != nil || length >= 0 || l.value[0] == '+' {
-				return malformed("Content-Length %q", l.value)
-			}
-			length = int64(n)
-		case "Transfer-Encoding":
-			if chunked || !strings.EqualFold(l.value, "chunked") {
-				return malformed("Transfer-Encoding %q", l.value)
-			}
-			chunked = true
-		case "Connection":
-			reuse = reuse && !httpfield.HasToken(l.value, "close")
-		case "Trailer":
-			trailers = append(trailers, l.value)
-		}
-	}
-	if chunked && length >= 0 { // a trick to have the end of the answer seen elsewhere (RFC 9112 §6.3)
-		return malformed("both Content-Length and Transfer-Encoding")
+	h := &conn.head
+	if err := h.frame(c.pool.options.Special); err != nil {
+		return err
 	}
 	resp := &c.response
-	resp.Header, resp.Close = c.header, !reuse
-	if r.Answer != nil && resp.StatusCode != http.StatusSwitchingProtocols {
-		resp.Header = r.Answer
-		conn.head.fillWithoutConnection(resp.Header)
-	} else {
-		conn.head.fill(resp.Header)
+	resp.Close = h.closes
+	if r.Whole && h.isSimple && !h.chunked && h.length >= 0 && h.length <= int64(conn.buffer.Buffered()) &&
+		resp.StatusCode > http.StatusSwitchingProtocols && !isBodyless(r.Method, resp.StatusCode) {
+		resp.ContentLength, resp.Body = h.length, http.NoBody
+		c.unfold, c.answer = conn, r.Answer
+		return nil
 	}
-	if len(trailers) > 0 && chunked {
-		resp.Trailer = announced(trailers)
+	c.unfolded(conn, r.Method, r.Answer)
+	return nil
+}
+
+// isBodyless reports whether an answer has no body, whatever its fields say (RFC 9112 §6.3).
+func isBodyless(method string, status int) bool {
+	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
+}
+
+// A Whole is an answer of which all is in memory.
+type Whole struct {
+	Status  int
+	Fields  []byte // as lines, with the length of the body, without the fields of the connection
+	Dated   bool   // Fields has a Date
+	Kind    string // the first Content-Type; "" without one
+	Cookies []string
+	Body    []byte
+}
+
+// Whole returns the answer if Do has left it whole: see Request.Whole. It is valid until Taken, Unfold or Release is
+// called.
+func (c *Call) Whole(a *Whole) bool {
+	if c.unfold == nil {
+		return false
+	}
+	h := &c.unfold.head
+	body, _ := c.unfold.buffer.Peek(int(h.length)) // all of it is there
+	*a = Whole{Status: h.code, Fields: h.text, Dated: h.dated, Kind: h.kind, Cookies: h.cookies, Body: body}
+	return true
+}
+
+// Taken says that the whole answer is not needed any more.
+func (c *Call) Taken() {
+	conn := c.unfold
+	c.unfold = nil
+	conn.buffer.Discard(int(conn.head.length))
+	c.done(conn, !conn.head.closes)
+}
+
+// Unfold makes a whole answer one with a header and a body: it fills in the answer that Do has returned.
+func (c *Call) Unfold() {
+	conn := c.unfold
+	c.unfold = nil
+	c.unfolded(conn, http.MethodGet, c.answer) // or another method whose answers have bodies
+}
+
+// unfolded fills in the header and the body. answer is Request.Answer.
+func (c *Call) unfolded(conn *conn, method string, answer http.Header) {
+	resp, h := &c.response, &conn.head
+	reuse := !h.closes
+	resp.Header = c.header
+	if answer != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Header = answer
+		h.fillWithoutConnection(resp.Header)
+	} else {
+		h.fill(resp.Header)
+	}
+	if len(h.trailers) > 0 && h.chunked {
+		resp.Trailer = announced(h.trailers)
 		delete(resp.Header, "Trailer")
 	}
 	code := resp.StatusCode
-	resp.ContentLength = length
-	switch {
-	case r.Method == http.MethodHead, code == http.StatusNoContent, code == http.StatusNotModified,
-		code == http.StatusSwitchingProtocols, !chunked && length == 0:
-		if r.Method != http.MethodHead {
+	resp.ContentLength = h.length
+	if isBodyless(method, code) || code == http.StatusSwitchingProtocols || !h.chunked && h.length == 0 {
+		if method != http.MethodHead {
 			resp.ContentLength = 0
 		}
 		if code == http.StatusSwitchingProtocols {
@@ -179,21 +207,20 @@ func (c *Call) frame(conn *conn, r *Request) error {
 		}
 		resp.Body = http.NoBody
 		c.done(conn, reuse)
-		return nil
+		return
 	}
-	c.body = body{call: c, conn: conn, length: length, reuse: reuse}
-	if conn.buffer.Buffered() < int(min(length, bufferBytes)) || length < 0 {
+	c.body = body{call: c, conn: conn, length: h.length, reuse: reuse}
+	if conn.buffer.Buffered() < int(min(h.length, bufferBytes)) || h.length < 0 {
 		conn.awaitBody()
 	}
 	switch {
-	case chunked:
+	case h.chunked:
 		resp.TransferEncoding = chunkedEncoding
 		c.body.chunks = httputil.NewChunkedReader(conn.buffer)
-	case length < 0:
+	case h.length < 0:
 		c.body.reuse = false
 	}
 	resp.Body = &c.body
-	return nil
 }
 
 var chunkedEncoding = []string{"chunked"}

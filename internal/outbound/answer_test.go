@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -83,11 +85,13 @@ type outcome struct {
 
 var errInterim = errors.New("too many")
 
-// byPool reads an answer with a Pool, and also returns the error and whether the connection may be used again.
-func byPool(method, answer string, piece int) (o outcome, err error, idle bool) {
+// byPool reads an answer with a Pool, and also returns the error and whether the connection may be used again. whole
+// lets the answer be left whole, if it can be.
+func byPool(method, answer string, piece int, whole bool) (o outcome, err error, idle bool) {
 	conn := newScript(answer, piece)
 	p := NewPool(Options{Host: "upstream", Timeout: time.Minute, IdleTime: time.Minute,
-		Dial: func(context.Context) (net.Conn, error) { return conn, nil }})
+		Special: func(name string) bool { return name == "Server" },
+		Dial:    func(context.Context) (net.Conn, error) { return conn, nil }})
 	defer p.CloseIdle()
 	c := p.Call()
 	defer c.Release()
@@ -98,7 +102,16 @@ func byPool(method, answer string, piece int) (o outcome, err error, idle bool) 
 		}
 		return nil
 	}
-	resp, err := c.Do(&Request{Method: method, Target: "/", Answer: header, Hint: hint})
+	resp, err := c.Do(&Request{Method: method, Target: "/", Answer: header, Hint: hint, Whole: whole})
+	var a Whole
+	isWhole := err == nil && c.Whole(&a)
+	if isWhole {
+		a.Fields, a.Body = bytes.Clone(a.Fields), bytes.Clone(a.Body)
+		if resp.Header != nil || len(header) > 0 || !whole {
+			return o, fmt.Errorf("a whole answer has the header %v, %v", resp.Header, header), false
+		}
+		c.Unfold()
+	}
 	if err != nil || resp.StatusCode == http.StatusSwitchingProtocols {
 		if len(header) > 0 {
 			return o, fmt.Errorf("an answer that is not one gives the header %v", header), false
@@ -117,6 +130,16 @@ func byPool(method, answer string, piece int) (o outcome, err error, idle bool) 
 		return outcome{failed: true}, err, false
 	}
 	err = o.fill(resp)
+	if isWhole {
+		text := strings.NewReader(string(a.Fields) + "\r\n")
+		lines, err := textproto.NewReader(bufio.NewReader(text)).ReadMIMEHeader()
+		if err != nil || !reflect.DeepEqual(http.Header(lines), header) && len(lines)+len(header) > 0 ||
+			string(a.Body) != o.body || a.Status != o.status || a.Dated != (header["Date"] != nil) ||
+			a.Kind != header.Get("Content-Type") || !slices.Equal(a.Cookies, header["Set-Cookie"]) ||
+			header["Server"] != nil || header["Connection"] != nil {
+			return o, fmt.Errorf("the whole answer %+v, %q is not %v, %v", a, a.Fields, header, err), false
+		}
+	}
 	return o, err, len(p.idle) == 1
 }
 
@@ -175,7 +198,12 @@ func compare(t *testing.T, method, answer string, piece int) {
 	t.Helper()
 	late := time.AfterFunc(5*time.Second, func() { panic(fmt.Sprintf("%s %q %d hangs", method, answer, piece)) })
 	defer late.Stop()
-	got, err, idle := byPool(method, answer, piece)
+	got, err, idle := byPool(method, answer, piece, false)
+	whole, wholeErr, wholeIdle := byPool(method, answer, piece, true)
+	if !reflect.DeepEqual(got, whole) || (err == nil) != (wholeErr == nil) || idle != wholeIdle {
+		t.Errorf("%s, %q in pieces of %d: whole %+v, %v, in parts %+v, %v", method, answer, piece, whole, wholeErr, got,
+			err)
+	}
 	want, wantErr := byTransport(method, answer, piece)
 	if got.failed {
 		if !want.failed && !refusedOnPurpose(answer) {
@@ -304,7 +332,7 @@ func TestAmbiguousAnswers(t *testing.T) {
 		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" +
 			strings.Repeat("a: b\r\n", 1000) + "\r\n", true, false},
 	} {
-		got, err, idle := byPool("GET", test.answer, 1<<20)
+		got, err, idle := byPool("GET", test.answer, 1<<20, false)
 		if got.failed != test.fails || !test.fails && got.body != "x" && got.status != 204 {
 			t.Errorf("%q: %+v, %v", test.answer, got, err)
 		}

@@ -20,18 +20,21 @@ import (
 type Request struct {
 	Method string
 	Target string // in origin form, or "*"
-	Host   string // "" means Options.Host
+	Host   string // "" means Options.Host; not used with Lines
 	// Header has canonical names. Host, Content-Length, Transfer-Encoding and Trailer
 	// are not sent, and only the first User-Agent is.
 	Header http.Header
 	Fields []Field // further ones
-	Lines  []byte  // what AppendLines has made of them; then only these are sent. nil: Do calls it
+	Lines  []byte  // what AppendHead has made of them; then only these are sent. nil: Do calls it
 	Body   []byte  // the complete body; it should fit into the buffers of the kernel
 	// Answer, which is empty, gets the header of the answer, if it is a plain one without an error and no switch of
 	// protocols. Then the fields of the connection (RFC 9110 §7.6.1) are left out, except a Connection that may
 	// name further ones. nil, and for other answers: another map gets all fields.
 	Answer http.Header
-	Hint   func(code int, header textproto.MIMEHeader) error
+	// Whole lets Do leave a short answer whole, if all of it is there and no field is special: then it has neither a
+	// header nor a body yet. The caller then calls Call.Whole, and one of Call.Taken and Call.Unfold.
+	Whole bool
+	Hint  func(code int, header textproto.MIMEHeader) error
 }
 
 // A Field is one line of a header.
@@ -54,6 +57,8 @@ type Call struct {
 	response http.Response
 	header   http.Header
 	body     body
+	unfold   *conn       // has the answer, which is whole; nil: none is
+	answer   http.Header // Request.Answer, while it is
 }
 
 // ErrUnfit is the error of a request that Do does not send.
@@ -130,7 +135,7 @@ func (c *Call) done(conn *conn, reuse bool) {
 // Release ends the use of the call, its answer included. Stop must not be called any more.
 func (c *Call) Release() {
 	c.drop(nil)
-	c.stopped, c.dialing, c.response, c.body = nil, nil, http.Response{}, body{}
+	c.stopped, c.dialing, c.response, c.body, c.unfold, c.answer = nil, nil, http.Response{}, body{}, nil, nil
 	if cap(c.out) > 16<<10 {
 		c.out = nil
 	}
@@ -152,7 +157,7 @@ func (c *Call) Do(r *Request) (*http.Response, error) {
 		return nil, ErrUnfit
 	}
 	for {
-		now := time.Now()
+		now := time.Since(start)
 		conn := c.pool.take(now)
 		reused := conn != nil
 		if !reused {
@@ -222,20 +227,21 @@ func (c *Call) dial() (*conn, error) {
 
 // write prepares the request. It returns false if a part of it could be read as something else.
 func (c *Call) write(r *Request) bool {
-	host := r.Host
-	if host == "" {
-		host = c.pool.options.Host
-	}
-	if !isPlain(r.Target) || !isPlain(host) || !httpfield.IsToken(r.Method) || r.Target == "" || host == "" {
+	if !isPlain(r.Target) || !httpfield.IsToken(r.Method) || r.Target == "" {
 		return false
 	}
 	b := append(c.out[:0], r.Method...)
-	b = append(append(append(b, ' '), r.Target...), " HTTP/1.1\r\nHost: "...)
-	b = append(append(b, host...), "\r\n"...)
+	b = append(append(b, ' '), r.Target...)
 	if r.Lines != nil {
 		b = append(b, r.Lines...)
-	} else if b = AppendLines(b, r.Header, r.Fields); b == nil {
-		return false
+	} else {
+		host := r.Host
+		if host == "" {
+			host = c.pool.options.Host
+		}
+		if b = AppendHead(b, host, r.Header, r.Fields); b == nil {
+			return false
+		}
 	}
 	if len(r.Body) > 0 {
 		b = append(b, "Content-Length: "...)
@@ -249,9 +255,13 @@ func (c *Call) write(r *Request) bool {
 	return true
 }
 
-// AppendLines appends the lines of Request.Header and Request.Fields. It returns nil if a part of them could be read
-// as something else.
-func AppendLines(b []byte, header http.Header, fields []Field) []byte {
+// AppendHead appends what follows the target in a head: the version, the host, and the lines of Request.Header and
+// Request.Fields. It returns nil if a part of them could be read as something else.
+func AppendHead(b []byte, host string, header http.Header, fields []Field) []byte {
+	if !isPlain(host) || host == "" {
+		return nil
+	}
+	b = append(append(append(b, " HTTP/1.1\r\nHost: "...), host...), "\r\n"...)
 	for name, values := range header {
 		switch name {
 		case "Host", "Content-Length", "Transfer-Encoding", "Trailer":

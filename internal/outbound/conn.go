@@ -12,6 +12,9 @@ import (
 	"fairshare/internal/socket"
 )
 
+// start is what the times of connections count from: durations cost less than times.
+var start = time.Now()
+
 // bufferBytes is the memory for reading from a connection.
 const bufferBytes = 4 << 10
 
@@ -22,8 +25,8 @@ type conn struct {
 	net.Conn
 	buffer    *bufio.Reader // reads from the conn
 	allowed   int64         // bytes that may still be read; headBytes bounds a head
-	deadline  time.Time     // of reading; zero: none
-	idleSince time.Time     // while it is idle
+	deadline  time.Duration // of reading, since start; 0: none
+	idleSince time.Duration // since start, while it is idle
 	head      head          // of the last answer
 
 	raw    syscall.RawConn // nil: turn cannot be used
@@ -92,7 +95,7 @@ var (
 
 // send sends a request, and waits for the first byte of its answer. It returns how many bytes it has sent. If the
 // connection was idle and is not quiet, nothing is sent: what comes before a request cannot be its answer.
-func (c *conn) send(out []byte, now time.Time, timeout time.Duration, wasIdle bool) (sent int, err error) {
+func (c *conn) send(out []byte, now, timeout time.Duration, wasIdle bool) (sent int, err error) {
 	if wasIdle && c.raw != nil {
 		c.awaitHead(now, timeout)
 		c.turn = turn{out: out}
@@ -108,7 +111,7 @@ func (c *conn) send(out []byte, now time.Time, timeout time.Duration, wasIdle bo
 	if sent += n; err != nil {
 		return sent, err
 	}
-	c.awaitHead(time.Now(), timeout)
+	c.awaitHead(time.Since(start), timeout)
 	_, err = c.buffer.Peek(1)
 	return sent, err
 }
@@ -154,18 +157,18 @@ func (c *conn) takeTurn(fd uintptr) bool {
 // headSlack is how much earlier than the timeout a head may have to come: setting a deadline is expensive.
 const headSlack = 100 * time.Millisecond
 
-// awaitHead bounds the time for the head of an answer. If that fails, so does reading.
-func (c *conn) awaitHead(now time.Time, timeout time.Duration) {
-	until := now.Add(timeout)
-	if early := until.Sub(c.deadline); early >= 0 && early < min(headSlack, timeout/16) {
+// awaitHead bounds the time for the head of an answer, from now on. If that fails, so does reading.
+func (c *conn) awaitHead(now, timeout time.Duration) {
+	until := now + timeout
+	if early := until - c.deadline; early >= 0 && early < min(headSlack, timeout/16) && c.deadline != 0 {
 		return
 	}
 	c.deadline = until
-	c.Conn.SetReadDeadline(until)
+	c.Conn.SetReadDeadline(start.Add(until))
 }
 
 // awaitBody removes the bound of awaitHead.
 func (c *conn) awaitBody() {
-	c.deadline = time.Time{}
-	c.Conn.SetReadDeadline(c.deadline)
+	c.deadline = 0
+	c.Conn.SetReadDeadline(time.Time{})
 }

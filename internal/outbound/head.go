@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"net/http"
 	"net/textproto"
+	"strconv"
+	"strings"
 
 	"fairshare/internal/httpfield"
 )
@@ -14,25 +16,34 @@ type head struct {
 	status string // such as "200 OK"
 	code   int
 	lines  []line
+	framed bool // framing is that of lines
+	framing
+	raw []byte // all of the head: often the next one is the same; empty if it is long
+}
+
+// A framing is what the lines of a head say of the answer's end, and how they look to a client.
+type framing struct {
+	length   int64 // −1: unknown
+	chunked  bool
+	closes   bool     // the connection ends with the answer
+	trailers []string // the values of Trailer
+	isSimple bool     // no field is special: see Options.Special and Call.Whole
+	text     []byte   // the lines without those of the connection; written only if isSimple
+	dated    bool     // text has a Date
+	kind     string   // the first Content-Type
+	cookies  []string // the values of Set-Cookie
 }
 
 // A line is a field of a head.
 type line struct {
 	text         string // without the line end
 	name, value  string // name is canonical
-	frames       bool   // see frame
 	ofConnection bool   // see httpfield.IsOfConnection
 	listsFields  bool   // it is Connection, and may name further fields of the connection
 }
 
-// frames reports whether frame looks at a field.
-func frames(name string) bool {
-	switch name {
-	case "Content-Length", "Transfer-Encoding", "Connection", "Trailer":
-		return true
-	}
-	return false
-}
+// longestRaw bounds the heads that are kept as a whole.
+const longestRaw = 1 << 10
 
 // mostLines is how many lines a connection remembers. Their texts fit into bufferBytes in all, mostly.
 const mostLines = 64
@@ -40,12 +51,17 @@ const mostLines = 64
 // parse reads a head at the beginning of b, and returns its size. It is 0 unless the whole head is there and is a plain
 // one: net/http reads the others. Then h is not valid.
 func (h *head) parse(b []byte) (size int) {
+	if n := len(h.raw); n > 0 && len(b) >= n && string(b[:n]) == string(h.raw) {
+		return n
+	}
 	// HTTP/1.1 200 OK
 	const version = "HTTP/1.1 "
 	if len(b) < len(version)+len("200\r\n\r\n") || string(b[:len(version)]) != version {
 		return 0
 	}
 	rest := b[len(version):]
+	framed := h.framed
+	h.framed, h.raw = false, h.raw[:0] // until the head is complete
 	if h.status != "" && beginsWithLine(rest, h.status) {
 		rest = rest[len(h.status)+2:]
 	} else if end := lineEnd(rest); end < 0 || !h.parseStatus(rest[:end]) {
@@ -64,12 +80,19 @@ func (h *head) parse(b []byte) (size int) {
 			return 0
 		}
 		rest = rest[end+2:]
+		framed = false
 	}
 	if len(h.lines) > n {
 		clear(h.lines[n:])
 		h.lines = h.lines[:n]
+		framed = false
 	}
-	return len(b) - len(rest) + 2
+	h.framed = framed
+	size = len(b) - len(rest) + 2
+	if size <= longestRaw {
+		h.raw = append(h.raw, b[:size]...)
+	}
+	return size
 }
 
 // beginsWithLine reports whether b begins with a text, which has no line end, and a line end.
@@ -123,7 +146,7 @@ func (h *head) parseLine(n int, b []byte) bool {
 		l.name = http.CanonicalHeaderKey(l.name)
 	}
 	l.value = textproto.TrimString(l.text[colon+1:])
-	l.frames, l.ofConnection = frames(l.name), httpfield.IsOfConnection(l.name)
+	l.ofConnection = httpfield.IsOfConnection(l.name)
 	l.listsFields = l.name == "Connection" && l.value != "close" && l.value != "keep-alive"
 	switch {
 	case n == len(h.lines):
@@ -134,6 +157,52 @@ func (h *head) parseLine(n int, b []byte) bool {
 	}
 	h.lines[n] = l
 	return true
+}
+
+// frame finds out how the answer ends. An error means that this is not clear. isSpecial is Options.Special; nil: no
+// answer is simple.
+func (h *head) frame(isSpecial func(name string) bool) error {
+	if h.framed {
+		return nil
+	}
+	f := framing{length: -1, isSimple: isSpecial != nil, text: h.text[:0]}
+	h.framing = f
+	for i := range h.lines {
+		l := &h.lines[i]
+		switch l.name {
+		case "Content-Length":
+			n, err := strconv.ParseUint(l.value, 10, 63)
+			if err != nil || f.length >= 0 || l.value[0] == '+' {
+				return malformed("Content-Length %q", l.value)
+			}
+			f.length = int64(n)
+		case "Transfer-Encoding":
+			if f.chunked || !strings.EqualFold(l.value, "chunked") {
+				return malformed("Transfer-Encoding %q", l.value)
+			}
+			f.chunked = true
+		case "Connection":
+			f.closes = f.closes || httpfield.HasToken(l.value, "close")
+		case "Trailer":
+			f.trailers = append(f.trailers, l.value)
+		case "Date":
+			f.dated = true
+		case "Content-Type":
+			if f.kind == "" {
+				f.kind = l.value
+			}
+		case "Set-Cookie":
+			f.cookies = append(f.cookies, l.value)
+		}
+		if f.isSimple = f.isSimple && !l.listsFields && !isSpecial(l.name); f.isSimple && !l.ofConnection {
+			f.text = httpfield.AppendValid(f.text, l.name, l.value)
+		}
+	}
+	if f.chunked && f.length >= 0 { // a trick to have the end of the answer seen elsewhere (RFC 9112 §6.3)
+		return malformed("both Content-Length and Transfer-Encoding")
+	}
+	h.framing, h.framed = f, true
+	return nil
 }
 
 // fill adds the fields to an empty header, except Transfer-Encoding.

@@ -22,7 +22,15 @@ func facts(h *head, b string) string {
 	all, without := http.Header{}, http.Header{}
 	h.fill(all)
 	h.fillWithoutConnection(without)
-	return fmt.Sprint(h.status, h.code, len(h.lines), all, without)
+	err := h.frame(func(name string) bool { return name == "Server" })
+	f := h.framing
+	if !f.isSimple {
+		f.text = nil
+	}
+	if err != nil {
+		f = framing{}
+	}
+	return fmt.Sprintf("%s %d %d %v %v %v %+v %q", h.status, h.code, len(h.lines), all, without, err, f, f.text)
 }
 
 // A head that shares lines with the one before it is read as if it were the first one.

@@ -25,7 +25,7 @@ type Pool struct {
 	calls sync.Pool
 }
 
-// Options configure a Pool. All fields except MaxIdle are needed.
+// Options configure a Pool. All fields except Special and MaxIdle are needed.
 type Options struct {
 	// Dial makes a connection. Its errors are returned as they are.
 	Dial func(ctx context.Context) (net.Conn, error)
@@ -36,6 +36,9 @@ type Options struct {
 	Timeout time.Duration
 	// IdleTime is how long a connection stays open without a request.
 	IdleTime time.Duration
+	// Special reports whether the caller must see a field of an answer, by its canonical name: then the answer is not
+	// left whole. It must always return the same. nil means that no answer is: see Request.Whole.
+	Special func(name string) bool
 	// MaxIdle bounds the idle connections; 0 means 1024.
 	MaxIdle int
 }
@@ -80,8 +83,8 @@ func (p *Pool) CloseIdle() {
 	}
 }
 
-// take returns an idle connection; nil if there is none. The upstream may have closed it.
-func (p *Pool) take(now time.Time) *conn {
+// take returns an idle connection; nil if there is none. The upstream may have closed it. now is since start.
+func (p *Pool) take(now time.Duration) *conn {
 	for {
 		p.mu.Lock()
 		p.closed = false
@@ -94,7 +97,7 @@ func (p *Pool) take(now time.Time) *conn {
 		p.idle[n-1] = nil
 		p.idle = p.idle[:n-1]
 		p.mu.Unlock()
-		if now.Sub(c.idleSince) < p.options.IdleTime {
+		if now-c.idleSince < p.options.IdleTime {
 			return c
 		}
 		c.Close()
@@ -103,7 +106,7 @@ func (p *Pool) take(now time.Time) *conn {
 
 // give makes a connection idle. Its last answer is complete.
 func (p *Pool) give(c *conn) {
-	c.idleSince = time.Now()
+	c.idleSince = time.Since(start)
 	p.mu.Lock()
 	if p.closed || len(p.idle) >= p.options.MaxIdle {
 		p.mu.Unlock()
@@ -124,8 +127,8 @@ func (p *Pool) sweep() {
 	if p.timer == nil { // CloseIdle was faster
 		return
 	}
-	now, n := time.Now(), 0
-	for n < len(p.idle) && now.Sub(p.idle[n].idleSince) >= p.options.IdleTime {
+	now, n := time.Since(start), 0
+	for n < len(p.idle) && now-p.idle[n].idleSince >= p.options.IdleTime {
 		p.idle[n].Close()
 		n++
 	}
@@ -136,7 +139,7 @@ func (p *Pool) sweep() {
 		p.timer, p.idle = nil, nil
 		return
 	}
-	p.timer.Reset(p.options.IdleTime - now.Sub(p.idle[0].idleSince))
+	p.timer.Reset(p.options.IdleTime - (now - p.idle[0].idleSince))
 }
 
 // Call returns a Call for one request.

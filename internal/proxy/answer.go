@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"fairshare/httpguard"
 	"fairshare/internal/httpfield"
+	"fairshare/internal/outbound"
 )
 
 // headDelay is how long the head of an answer without a length waits for the
@@ -16,6 +18,9 @@ const headDelay = 2 * time.Millisecond
 
 // answer forwards the upstream's answer.
 func (q *exchange) answer(resp *http.Response) {
+	if q.call != nil && q.answerWhole() {
+		return
+	}
 	defer resp.Body.Close()
 	h := q.w.Header()
 	if !q.filled {
@@ -37,6 +42,22 @@ func (q *exchange) answer(resp *http.Response) {
 		panic(http.ErrAbortHandler)
 	}
 	q.trailer(resp, announced)
+}
+
+// answerWhole forwards an answer that is short and whole. It returns false if the answer is to be forwarded in parts.
+func (q *exchange) answerWhole() bool {
+	var a outbound.Whole
+	if !q.call.Whole(&a) {
+		return false
+	}
+	if !httpguard.AnswerWhole(q.w, (*httpguard.WholeAnswer)(&a)) {
+		q.call.Unfold()
+		q.filled = len(q.w.Header()) > 0
+		return false
+	}
+	q.over, q.headed = true, true
+	q.call.Taken()
+	return true
 }
 
 // announce announces the trailers that the client may get, and returns how many.

@@ -48,6 +48,7 @@ type exchange struct {
 	watched  watchable   // the client's context; nil: it is not watched so
 	unwatch  func() bool // ends the watch of another context
 	shared   bool        // something may still refer to the exchange when forward returns
+	uploads  bool        // the request is among the uploads of the pool
 
 	mu     sync.Mutex // of what follows, and of w until the answer is there
 	hints  int
@@ -96,6 +97,7 @@ func (p *Proxy) forward(r *request) {
 
 // run is forward.
 func (q *exchange) run() {
+	defer q.close()
 	s, p, pool, w, r := q.setup, q.proxy, q.pool, q.w, q.r
 	upgrade := !q.repeat.isKnown() && pool.websocket(r)
 	if !pool.isUp() {
@@ -104,34 +106,28 @@ func (q *exchange) run() {
 	}
 	if r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody {
 		q.body = p.newBody(w, r, pool.bothAtOnce(r))
-		defer q.body.end()
 		if err := q.body.readAhead(); err != nil {
 			q.refuseBody(err)
 			return
 		}
 	}
 	if q.body != nil && !q.body.whole && pool.Slots != nil {
-		if !q.enterUploads() {
+		if q.uploads = q.enterUploads(); !q.uploads {
 			return
 		}
-		defer func() { pool.uploads.leave(pool.Slots()) }()
 	}
 	if !q.turn() {
 		return
 	}
 
 	q.patience.abandoned, q.patience.time = &p.abandoned, s.patience
-	defer q.endCall()
-	defer q.patience.end()
 	q.watchClient()
-	defer q.unwatchClient()
 	resp, err := q.send(upgrade)
 	if q.up == nil { // the last one went down while the request waited
 		q.finish(nil)
 		q.allDown()
 		return
 	}
-	defer q.up.release()
 	q.mu.Lock()
 	q.begun = true
 	q.mu.Unlock()
@@ -166,6 +162,22 @@ func (q *exchange) run() {
 		q.switched(resp, upgrade)
 	default:
 		q.answer(resp)
+	}
+}
+
+// close ends what run has begun, also after a panic.
+func (q *exchange) close() {
+	if q.up != nil {
+		q.up.release()
+	}
+	q.unwatchClient()
+	q.patience.end()
+	q.endCall()
+	if q.uploads {
+		q.pool.uploads.leave(q.pool.Slots())
+	}
+	if q.body != nil {
+		q.body.end()
 	}
 }
 
@@ -252,6 +264,8 @@ func (q *exchange) callDirectly() (*http.Response, error) {
 	}
 	if q.body != nil {
 		r.Body = q.body.complete()
+	} else {
+		r.Whole = !q.readsCosts() && httpguard.AwaitsWhole(q.w)
 	}
 	if h := q.w.Header(); len(h) == 0 {
 		r.Answer = h

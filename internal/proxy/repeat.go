@@ -24,7 +24,7 @@ type repeat struct {
 	tls        bool
 	sender     sender
 	fields     []outbound.Field // of the client, each name once
-	lines      []byte           // that the upstream gets in their place
+	lines      []byte           // what all upstreams get after the target
 }
 
 // Bounds of what a connection remembers. With the lines, it needs at most 4 KiB.
@@ -89,7 +89,7 @@ func (m *repeat) compare(s *setup, w http.ResponseWriter, r *http.Request) bool 
 func (m *repeat) note(q *exchange) bool {
 	r := q.r
 	if m.size.fields > repeatedFields || m.size.bytes+len(r.Method) > repeatedBytes || q.pool.scheme != "http" ||
-		q.OnlyTransport || q.Trusts(r.RemoteAddr) {
+		q.OnlyTransport || r.Host == "" || q.Trusts(r.RemoteAddr) {
 		*m = repeat{size: m.size}
 		return false
 	}
@@ -127,7 +127,7 @@ func (q *exchange) rewrite(upgrade bool) {
 	noted := q.isRepeated && !upgrade && m.note(q)
 	q.own = q.rewriteHeader(q.space[:0], q.w, q.r, upgrade)
 	if noted {
-		if q.lines = outbound.AppendLines(m.lines[:0], q.r.Header, q.own); q.lines != nil {
+		if q.lines = outbound.AppendHead(m.lines[:0], q.r.Host, q.r.Header, q.own); q.lines != nil {
 			m.lines, m.setup = q.lines, q.setup
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"fairshare/httpguard"
 	"fairshare/internal/outbound"
 )
 
@@ -58,6 +59,7 @@ func newUpstream(u *url.URL, timeout time.Duration) *upstream {
 				return up.transport.DialContext(ctx, "tcp", up.addr())
 			},
 			Host: u.Host, Timeout: timeout, IdleTime: idleTime,
+			Special: func(name string) bool { return name == httpguard.VisitorField },
 		})
 	}
 	return up
