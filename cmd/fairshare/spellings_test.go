@@ -196,8 +196,10 @@ func (s *spellingGuards) compare(t *testing.T, addr string, targets []string) {
 	next := make(chan string)
 	for range 4 {
 		all.Go(func() {
+			client := rawClient{addr: addr}
+			defer client.close()
 			for target := range next {
-				for line := range strings.Lines(sendRaw(t, addr, target)) {
+				for line := range strings.Lines(client.send(t, target)) {
 					page, folded := strings.CutPrefix(strings.TrimSuffix(line, "\n"), foldedMark)
 					i := slices.Index(s.pages, page)
 					if i < 0 {
@@ -237,22 +239,53 @@ func (s *spellingGuards) compare(t *testing.T, addr string, targets []string) {
 	}
 }
 
-// sendRaw sends one request byte for byte and returns the body of a 200.
-func sendRaw(t *testing.T, addr, target string) string {
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Error(err)
+// A rawClient sends requests byte for byte, on one connection as long as the server keeps it.
+type rawClient struct {
+	addr   string
+	conn   net.Conn // nil before the first request and after the server ended it
+	answer *bufio.Reader
+}
+
+// send sends one request and returns the body of a 200.
+func (c *rawClient) send(t *testing.T, target string) string {
+	kept := c.conn != nil
+	if !kept {
+		conn, err := net.Dial("tcp", c.addr)
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		c.conn, c.answer = conn, bufio.NewReader(conn)
+	}
+	c.conn.SetDeadline(time.Now().Add(time.Minute))
+	fmt.Fprintf(c.conn, "GET %s HTTP/1.1\r\nHost: h\r\n\r\n", target)
+	if _, err := c.answer.Peek(1); err != nil {
+		c.close()
+		if kept { // the server ended the connection after the answer before
+			return c.send(t, target)
+		}
 		return ""
 	}
-	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(20 * time.Second))
-	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", target)
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil || resp.StatusCode != 200 {
+	resp, err := http.ReadResponse(c.answer, nil)
+	if err != nil {
+		c.close()
 		return "" // refused as it stands
 	}
-	body, _ := io.ReadAll(resp.Body)
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.Close {
+		c.close()
+	}
+	if resp.StatusCode != 200 {
+		return ""
+	}
 	return string(body)
+}
+
+func (c *rawClient) close() {
+	if c.conn != nil {
+		c.conn.Close()
+		c.conn = nil
+	}
 }
 
 // pagesOfNginx serves files, and scripts with path info.
@@ -380,6 +413,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit, unquote
 
 class Handler(SimpleHTTPRequestHandler):
+    protocol_version, wbufsize = "HTTP/1.1", -1  # one connection, and one write for each answer
     def do_GET(self):
         seen = ["/" + os.path.relpath(self.translate_path(self.path), self.directory)]
         try:
