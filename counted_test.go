@@ -304,6 +304,9 @@ func (m *distinctModel) decide(t *testing.T, now time.Time, key, page string) (
 }
 
 func TestDistinctPathsAgreeWithModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	var refunded fairshare.StatusSet
 	refunded.Add(404, 404)
 	for seed := range uint64(40) {
@@ -359,6 +362,9 @@ func TestDistinctPathsAgreeWithModel(t *testing.T) {
 // A flood of other clients that is as large as the table erases less than two thirds of a
 // client's paths; one of a tenth of it, next to none.
 func TestFloodOfDistinctPaths(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	const pages = 10_000
 	for _, c := range []struct {
 		flood       int
@@ -393,6 +399,9 @@ func TestFloodOfDistinctPaths(t *testing.T) {
 
 // Cells of pages that count again have room for others, however short or long the windows are.
 func TestCellsThatCountAgainAreUsedFirst(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	table := new(fairshare.CountedTable)
 	for round := range uint64(20) { // each round fills a third of the table for a minute
 		for i := range uint64(fairshare.CountedCells / 3) {

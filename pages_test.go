@@ -190,6 +190,9 @@ func TestPagesOfProvisionalClients(t *testing.T) {
 
 // A limit of pages decides as one of requests from which the parts are taken out.
 func TestPagesAgainstAModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	type last struct {
 		began time.Duration
 		parts int

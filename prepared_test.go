@@ -89,6 +89,9 @@ func describe(t *testing.T, g *fairshare.Guard, v *fairshare.Verdict, at time.Ti
 
 // A guard decides the same, and counts the same, whether its limiter prepares takes or not.
 func TestPreparedTakesDecideTheSame(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	allowed := 0
 	for seed := range uint64(40) {
 		rnd := rand.New(rand.NewPCG(seed, 7))

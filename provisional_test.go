@@ -58,6 +58,9 @@ func TestLimitsHoldForEachProvisionalClient(t *testing.T) {
 // does not affect clients of the same peer without a header, nor those of another
 // peer.
 func TestCeilingBoundsAForger(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	for _, test := range []struct {
 		name  string
 		limit fairshare.Limit

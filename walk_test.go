@@ -159,6 +159,9 @@ func randomRequest(rnd *rand.Rand) *Request {
 // The walk with the index applies the same rules as the plain walk, whether the request was
 // matched early or not, and whether the guard remembers how the walk begins or not.
 func TestWalkAgreesWithPlainWalk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	indexed, early, begun := 0, 0, 0
 	for range 300 {
@@ -247,6 +250,9 @@ func (p probe) Contains(netip.Addr) bool {
 // A condition is evaluated only if a rule needs it: if those of the rule that cost less all hold.
 // Otherwise the regexps that concern few clients would run for all of them.
 func TestWalkEvaluatesTheCheapConditionsFirst(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	rnd := rand.New(rand.NewPCG(3, 4))
 	needed := func(g *Guard, rules []int32, c *condition, d *decision) bool {
 		return slices.ContainsFunc(rules, func(rule int32) bool {

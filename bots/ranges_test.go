@@ -98,6 +98,9 @@ func TestContains(t *testing.T) {
 
 // The index has the same result for every set as a search of its prefixes.
 func TestIndexAgreesWithEachSet(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	r := NewRanges()
 	index := r.index.Load()
 	random := rand.New(rand.NewPCG(1, 2))

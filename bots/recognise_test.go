@@ -236,6 +236,9 @@ func TestRecogniseAllocatesNothing(t *testing.T) {
 
 // A flood of user agents that occur once does not replace those that many clients send.
 func TestCacheRetainsCommonUserAgents(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	table := freshTable(t)
 	var common []string
 	for _, l := range readLabelled(t) {
@@ -264,6 +267,9 @@ func TestCacheRetainsCommonUserAgents(t *testing.T) {
 
 // After a flood of user agents that occur twice, the common ones return to the cache.
 func TestCacheRecoversFromAFloodOfPairs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	table := freshTable(t)
 	common := make([]string, 500)
 	for i := range common {

@@ -452,6 +452,9 @@ func TestTrustedProxyThatNamesNoClientIsReported(t *testing.T) {
 // Each story is one of a trusted proxy, with what it sends in each minute. Some
 // requests have no header: each of these is of the next of so many user agents.
 func TestTrustedProxyIsReportedForMoreThanHealthChecks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	type minute struct {
 		named, missing, malformed int
 		agents                    int // of the missing ones; 0 is 1

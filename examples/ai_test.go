@@ -13,6 +13,9 @@ import (
 
 // Each policy of the page about AI crawlers is followed by its story.
 func TestAICrawlers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	const path = "../docs/ai-crawlers.md"
 	p := readPage(t, path)
 	shown := append(page{}, p...)

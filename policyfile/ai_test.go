@@ -149,6 +149,7 @@ func TestBuiltInPolicyGivesAICrawlersABudget(t *testing.T) {
 
 // All operators together have a budget, too, so that many operators do not add up.
 func TestBuiltInPolicyBoundsAllAICrawlersTogether(t *testing.T) {
+	inOneGoroutine(t)
 	t.Parallel()
 	s := newSite(t)
 	passed := 0

@@ -9,6 +9,7 @@ import (
 // Files that are made to be slow or large are read or rejected in a short time.
 // Without the bounds of the parser, this test would not end.
 func TestLargeFilesAreRead(t *testing.T) {
+	inOneGoroutine(t)
 	rule := "  - {name: r%d, match: {addr: big, path: \"/%d/*\"}, limit: {requests: 600, per: 1m}}\n"
 	rules := func(n int) string {
 		var b strings.Builder

@@ -81,6 +81,7 @@ func testCases(t *testing.T, dir string, describe func(t *testing.T, f *File, er
 }
 
 func TestGoodFilesHaveSentencesAndWarnings(t *testing.T) {
+	inOneGoroutine(t)
 	testCases(t, "good", func(t *testing.T, f *File, err error) string {
 		if err != nil {
 			t.Fatal(err)

@@ -176,6 +176,7 @@ func holds(t interface{ Fatal(...any) }, m condition, req *fairshare.Request) bo
 // All pairs of conditions on bots, DNS lists and labels are compared, with all
 // kinds of clients.
 func TestConditionsOnClientsCoverSoundly(t *testing.T) {
+	inOneGoroutine(t)
 	try := func(tests []condition, clients []*fairshare.Request) (covered, apart int) {
 		fits := make([][]bool, len(tests))
 		for i, m := range tests {

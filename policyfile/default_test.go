@@ -202,6 +202,7 @@ func TestBuiltInPolicyNeverRefusesCertificates(t *testing.T) {
 }
 
 func TestCeilingHoldsForAllRequests(t *testing.T) {
+	inOneGoroutine(t)
 	for _, header := range []http.Header{{}, {"Cookie": {"wordpress_logged_in_1=admin; session=1"},
 		"Referer": {"https://example.org/"}, "Authorization": {"Bearer x"}}} {
 		for _, line := range [][2]string{{"GET", "/"}, {"GET", "/a.css"}, {"GET", "/robots.txt"}, {"GET",
@@ -230,6 +231,7 @@ func TestCeilingHoldsForAllRequests(t *testing.T) {
 }
 
 func TestBuiltInPolicyLetsVerifiedSearchEnginesCrawl(t *testing.T) {
+	inOneGoroutine(t)
 	google := "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"
 	crawl := func(state fairshare.BotState) map[fairshare.Action]int {
 		s, got := newSite(t), map[fairshare.Action]int{}
@@ -269,6 +271,7 @@ func TestBuiltInPolicyLetsVerifiedSearchEnginesCrawl(t *testing.T) {
 // Password guesses and forged crawlers from thousands of addresses are counted
 // together. People who have opened the login page are not counted with them.
 func TestBuiltInPolicyCountsDistributedAttacksTogether(t *testing.T) {
+	inOneGoroutine(t)
 	s, refused, people := newSite(t), 0, 0
 	for i := range 2000 {
 		req := fairshare.Request{Time: begin.Add(time.Duration(i) * time.Minute),
@@ -340,6 +343,7 @@ type visit struct {
 func always(target string) func(int) string { return func(int) string { return target } }
 
 func TestBuiltInPolicyRefusesFloodsAndNotPeople(t *testing.T) {
+	inOneGoroutine(t)
 	page := func(i int) string { // each page brings 40 assets
 		if i%41 == 0 {
 			return fmt.Sprintf("/page/%d", i)
@@ -466,6 +470,7 @@ func TestBuiltInPolicyStopsTestsOfInjections(t *testing.T) {
 // People who open links from mails and bookmarks, without a referer, to pages and pictures whose names
 // resemble what scanners look for.
 func TestBuiltInPolicyKnowsTutorialsFromScanners(t *testing.T) {
+	inOneGoroutine(t)
 	req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "GET", Host: "example.org"}
 	req.UserAgent = firefox
 	for _, target := range []string{"/img/wp-config.png", "/guide/wp-config.html", "/apis/wp-config-php/",

@@ -11,6 +11,7 @@ import (
 // The reference describes all keys. Its examples are policies without warnings,
 // except a few expected ones.
 func TestReferenceIsCompleteAndItsExamplesParse(t *testing.T) {
+	inOneGoroutine(t)
 	data, err := os.ReadFile("../docs/policy.md")
 	if err != nil {
 		t.Fatal(err)

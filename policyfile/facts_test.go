@@ -102,6 +102,7 @@ rules: [{name: known attackers, match: {addr: drop}, block: true}]
 }
 
 func TestGoodPoliciesMakeGuardsWithAllFacts(t *testing.T) {
+	inOneGoroutine(t)
 	paths, err := filepath.Glob("testdata/good/*.yaml")
 	if err != nil {
 		t.Fatal(err)

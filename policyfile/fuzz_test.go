@@ -16,6 +16,7 @@ import (
 // without faults is a policy that NewGuard accepts and Sentence describes, and
 // parsing it again gives the same.
 func FuzzParse(f *testing.F) {
+	inOneGoroutine(f)
 	paths, err := filepath.Glob("testdata/*/*.yaml")
 	if err != nil || len(paths) == 0 {
 		f.Fatal("no seeds", err)

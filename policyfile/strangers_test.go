@@ -133,6 +133,7 @@ func (s *site) visit(addr string, at time.Time) string {
 // network and with the same browser are served: new clients, and offices that are
 // known.
 func TestNoSharedLimitOfTheBuiltInPolicyRefusesAPerson(t *testing.T) {
+	inOneGoroutine(t)
 	rules := BuiltIn().Policy.Rules
 	place, tried := -1, 0
 	for i := range rules {
@@ -206,6 +207,7 @@ func TestNoSharedLimitOfTheBuiltInPolicyRefusesAPerson(t *testing.T) {
 // One address cannot use up a limit that unrelated clients share, whatever it
 // sends.
 func TestOneAddressCannotUseUpSharedLimits(t *testing.T) {
+	inOneGoroutine(t)
 	rules := BuiltIn().Policy.Rules
 	place := -1
 	for i := range rules {

@@ -152,6 +152,9 @@ func TestShareIsMaxMinFair(t *testing.T) {
 }
 
 func TestWeightsMultiplyTheShare(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	for _, slots := range some(1, 4, 16) {
 		sim := newSimulation(t, slots, 1<<16)
 		sim.wait = time.Hour
@@ -188,6 +191,9 @@ func TestFleetInOneNetworkHasOneShare(t *testing.T) {
 // Every request that waits is served soon: with one slot no client waits for much more than one
 // request of each other flow at its level.
 func TestEveryClientIsServed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	for _, slots := range some(1, 2, 8) {
 		sim := newSimulation(t, slots, 1<<16)
 		sim.wait = time.Hour

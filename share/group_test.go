@@ -385,6 +385,9 @@ func roams(n int, each time.Duration) func(*rand.Rand, int64) int {
 }
 
 func TestClientAtAllMembersHasOneShare(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	const members, slots, long = 3, 24, 40 * time.Second
 	for _, test := range []struct {
 		name string
@@ -668,6 +671,9 @@ func TestReportedClientsAreBounded(t *testing.T) {
 // TestMembersFindOneCapacity has members find the capacity of an upstream with some workers, while
 // requests wait.
 func TestMembersFindOneCapacity(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	const members, workers = 3, 16
 	for seed := range uint64(2) {
 		sim := newGroupSimulation(t, seed, members, 0)

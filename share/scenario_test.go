@@ -61,6 +61,9 @@ func alone(t *testing.T, slots int) time.Duration {
 // A greedy fleet of 200 addresses in four networks keeps 400 requests open. With and without
 // standing, it does not delay the answers of 20 polite clients.
 func TestGreedyFleet(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	for _, class := range []uint8{0, newest} {
 		for _, slots := range some(1, 2, 8, 32) {
 			sim := newSimulation(t, slots, 1024)
@@ -98,6 +101,9 @@ func TestGreedyFleet(t *testing.T) {
 // 400 open requests, each from a new address and network, do not delay them either. Another
 // newcomer is served as fast as the flood.
 func TestFloodOfFreshNetworks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	for _, slots := range some(1, 2, 8, 32) {
 		sim := newSimulation(t, slots, 1024)
 		p := polite(20)
@@ -124,6 +130,9 @@ func TestFloodOfFreshNetworks(t *testing.T) {
 
 // A client of pages that cost a hundred times as much gets a hundredth as many.
 func TestExpensivePages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	for _, slots := range some(1, 2, 8, 32) {
 		sim := newSimulation(t, slots, 1024)
 		expensive := &caller{network: 1, open: 2 * slots, costs: about(time.Second)}

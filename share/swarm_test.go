@@ -46,6 +46,9 @@ func fleetOf(open, networks, owners int, cost time.Duration) *caller {
 // into a swarm wait at most about twice as long as in order of arrival for their first page, and
 // hardly for later ones.
 func TestPeopleInASwarm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	stays := func(n, open int, networks uint64) (callers []*caller) {
 		for i := range n {
 			callers = append(callers, &caller{network: uint64(i) % networks, addr: uint64(i), open: open, ages: true,
@@ -77,6 +80,9 @@ func TestPeopleInASwarm(t *testing.T) {
 // The people of a large provider, who share one owner and four /16s, have their turns next to a fleet in
 // a thousand networks of one owner, and next to one with a thousand owners. The first has one share.
 func TestPeopleOfOneProviderInASwarm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	for _, c := range []struct {
 		name                 string
 		by                   []string
@@ -119,6 +125,9 @@ func cookies(open, n, issuedIn int, age, waits time.Duration, sim *simulation) *
 // A swarm gains little by cookies: copies of a cookie have the part of one client, and many cookies
 // that of the networks in which they were issued.
 func TestCookiesInASwarm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	for _, c := range []struct {
 		name                 string
 		cookies, networks    int
@@ -146,6 +155,9 @@ func TestCookiesInASwarm(t *testing.T) {
 // a capacity that must be found, the readers' p99 is at most four times that without the fleet, in the
 // mean of several runs, which differ much, and the upstream is busy.
 func TestExpensiveFleetAndAFoundCapacity(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	const runs = 12
 	costs := about(200 * ms)
 	n := 0

@@ -39,6 +39,9 @@ func TestPathsBecomePatterns(t *testing.T) {
 
 // Any paths, in bounded memory: no request is lost, and the result is always the same.
 func TestPathTreeIsBoundedAndDeterministic(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	build := func() []PathUsage {
 		random := rand.New(rand.NewPCG(7, 7))
 		var tree pathTree
