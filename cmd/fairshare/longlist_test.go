@@ -25,6 +25,9 @@ func longList(n int, indent string) []byte {
 // For a list of three million lines, each command that reads a policy fails and
 // prints how long a list may be.
 func TestTooLongListIsAnError(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and tests commands only")
+	}
 	dir := t.TempDir()
 	write := func(name string, text []byte) string {
 		t.Helper()

@@ -30,6 +30,9 @@ import (
 // upstream, "fleets DIR FILE" for its fleets, and "owners DIR FILE" for the name of a
 // table of owners. In the files, @-5m is the time five minutes ago.
 func TestOperators(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and tests commands only")
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                "testdata/operator",
 		RequireUniqueNames: true,

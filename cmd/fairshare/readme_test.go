@@ -13,6 +13,9 @@ import (
 
 // The README shows what the program prints.
 func TestReadmeShowsTheProgramsOutput(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and tests commands only")
+	}
 	page, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)

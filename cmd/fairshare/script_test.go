@@ -37,5 +37,8 @@ func (s stateless) Run() int {
 
 // TestScripts runs the program as a process, one behavior a file.
 func TestScripts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and tests commands only")
+	}
 	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireUniqueNames: true})
 }

@@ -31,12 +31,19 @@ import (
 // output.
 func runOperator(t *testing.T, state string, args ...string) string {
 	t.Helper()
-	var stdout, stderr bytes.Buffer
-	args = append([]string{args[0], "--state", state}, args[1:]...)
-	if code := run(args, &cli.Environment{Context: t.Context(), Stdout: &stdout, Stderr: &stderr}); code != cli.ExitOK {
-		t.Fatalf("%q: exit code %d\n%s%s", args, code, &stdout, &stderr)
+	code, stdout, stderr := operatorResult(t, state, args...)
+	if code != cli.ExitOK {
+		t.Fatalf("%q: exit code %d\n%s%s", args, code, stdout, stderr)
 	}
-	return stdout.String()
+	return stdout
+}
+
+// operatorResult is runOperator for a command that may fail.
+func operatorResult(t *testing.T, state string, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	args = append([]string{args[0], "--state", state}, args[1:]...)
+	code = run(args, &cli.Environment{Context: t.Context(), Stdout: &out, Stderr: &errs})
+	return code, out.String(), errs.String()
 }
 
 // terminate stops serve with SIGTERM and waits for its end.
@@ -331,7 +338,11 @@ func TestOperatorsDecisionsOverrideRules(t *testing.T) {
 		status("/guess", "203.0.113.20")()
 	}
 	reference := p.reference(t, "/guess", "203.0.113.20")
-	story := runOperator(t, state, "why", reference)
+	var story string
+	eventually(t, cli.ExitOK, func() (code int) { // once the refusal is recorded
+		code, story, _ = operatorResult(t, state, "why", reference)
+		return code
+	})
 	const remedy = "fairshare allow 203.0.113.20 --for 7d"
 	if !strings.Contains(story, "guess") || !strings.Contains(story, remedy) {
 		t.Errorf("the story of %s:\n%s", reference, story)

@@ -12,6 +12,9 @@ import (
 
 // Each policy of docs/tasks.md is correct and causes no warning, and the commands after it print what the page shows.
 func TestTasksPageShowsTheProgramsOutput(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and tests commands only")
+	}
 	for _, program := range []string{"bash", "curl", "jq"} {
 		needProgram(t, program)
 	}
