@@ -264,7 +264,11 @@ func TestTwoProcessesOnOneFile(t *testing.T) {
 		wg.Go(func() {
 			var w *file
 			w, err := openFile(Options{File: dir + "/log", Max: 10_000, KeepFiles: 1000},
-				func(err error) { t.Error(err) })
+				func(err error) { // on a slow machine the other rotates for long, and then the file grows
+					if !strings.Contains(err.Error(), "another process has locked it") {
+						t.Error(err)
+					}
+				})
 			if err != nil {
 				t.Error(err)
 				return
