@@ -43,18 +43,20 @@ const (
 func (f *Finder) find(hash uint64, now uint32, create bool) *client {
 	set := f.clients[hash%clientSets*clientWays:][:clientWays:clientWays]
 	tag := uint32(hash>>32) | 1
-	worst := 0
 	for i := range set {
 		if set[i].tag == tag {
 			set[i].age(now)
 			return &set[i]
 		}
-		if set[i].value(now) < set[worst].value(now) {
-			worst = i
-		}
 	}
 	if !create {
 		return nil
+	}
+	worst := 0
+	for i := range set {
+		if set[i].value(now) < set[worst].value(now) {
+			worst = i
+		}
 	}
 	set[worst] = client{tag: tag, last: now}
 	return &set[worst]

@@ -28,6 +28,7 @@ type Exchange struct {
 	access        *Access       // nil without Options.Answered
 	work          work
 
+	isShared    bool   // a context, or a guard inside, refers to it
 	awaitsWhole bool   // AwaitsWhole has returned true
 	isWhole     bool   // AnswerWhole has written the answer
 	kind        string // its Content-Type
@@ -81,11 +82,11 @@ func (g *generation) newExchange() *Exchange {
 	return x
 }
 
-// reuse lets other requests use x, and the server the memory of the request.
-func (x *Exchange) reuse() {
+// reuse lets the server use the memory of the request again, and other requests x. isSeen says that inProgress may
+// look at x even now.
+func (x *Exchange) reuse(isSeen bool) {
 	g := x.gen
-	g.reuse(x.response.w)
-	if g.Reuse && x.work.gauge == nil { // a meter may still report
+	if g.reuse(x.response.w) && !isSeen && !x.isShared && x.work.gauge == nil { // a meter may still report
 		*x = Exchange{}
 		g.exchanges.Put(x)
 	}
@@ -293,7 +294,7 @@ func (x *Exchange) end() {
 	if k.queued != nil && k.queued.visit != nil {
 		x.gen.release(k.queued.visit)
 	}
-	isSeen := x.work.running.in != nil // by inProgress, which may look at it even now
+	isSeen := x.work.running.in != nil
 	x.gen.inProgress.remove(x)
 	now := x.gen.Now()
 	switch {
@@ -306,8 +307,8 @@ func (x *Exchange) end() {
 	x.stop(now, !x.response.returned || x.response.status.Load() >= http.StatusInternalServerError)
 	if x.settleEnd(now) {
 		x.reportPassed()
-		if !isSeen && !x.isKept() {
-			x.reuse()
+		if !x.isKept() {
+			x.reuse(isSeen)
 		}
 	}
 }

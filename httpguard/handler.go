@@ -232,11 +232,13 @@ func (g *generation) judge(w http.ResponseWriter, r *http.Request, form fairshar
 	return nil
 }
 
-// reuse lets the server use the memory of a request again.
-func (g *generation) reuse(w http.ResponseWriter) {
-	if reused, ok := w.(interface{ Reuse() }); ok && g.Reuse {
+// reuse lets the server use the memory of a request again. It returns false if the server does not.
+func (g *generation) reuse(w http.ResponseWriter) bool {
+	reused, ok := w.(interface{ Reuse() })
+	if ok = ok && g.Reuse; ok {
 		reused.Reuse()
 	}
+	return ok
 }
 
 // reportWaited calls Options.Waited.
@@ -324,7 +326,11 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 	c.HTTP, c.Time, c.Method, c.Host, c.Path = r, req.Time, req.Method, req.Host, req.Path
 	c.UserAgent, c.Owner, c.Fleet = req.UserAgent, req.Owner, req.Fleet
 	res := &x.response
-	res.w, res.x, res.head, res.alone = w, x, r.Method == http.MethodHead, !hasExchange(w)
+	res.w, res.x, res.head, res.alone = w, x, r.Method == http.MethodHead, true
+	forEachExchange(w, func(outer *Exchange) bool {
+		res.alone, outer.isShared = false, true
+		return true
+	})
 	x.work.bodyless = r.ContentLength == 0
 	if vis.login != nil {
 		x.login = &watchedLogin{Attempt: vis.login}
@@ -336,8 +342,8 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 		x.access = &access
 	}
 	defer x.end()
-	if wait := vis.req.Time.Sub(vis.arrived); wait > 0 {
-		g.reportWaited(r, wait)
+	if vis.req.Time.After(vis.arrived) {
+		g.reportWaited(r, vis.req.Time.Sub(vis.arrived))
 	}
 	g.reportDryRun(vis, v)
 	if g.RateLimitFields {
@@ -351,6 +357,7 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 		r = x.watchLogin(r)
 	}
 	if g.Context || g.ThreadCPU || next != nil {
+		x.isShared = true
 		r = r.WithContext(x.context(r.Context(), g.Context || next != nil))
 	}
 	w = x.response.writer()

@@ -223,7 +223,8 @@ type Options struct {
 	// Reuse lets the server use the memory of refused requests again, and of those whose handler has called
 	// NothingKept. It says that these functions, and the handlers around the Handler, keep only texts of a request
 	// after they have returned. They keep neither the http.Request, nor its URL, Header or context, nor the
-	// ResponseWriter. It has an effect if the ResponseWriter has a method Reuse(), which the Handler then calls last.
+	// ResponseWriter, nor the one that the handler got. It has an effect if the ResponseWriter has a method Reuse(),
+	// which the Handler then calls last.
 	Reuse bool
 
 	// Now is the clock. nil means that of [NewClock], which steps of the

@@ -25,15 +25,6 @@ func forEachExchange(w http.ResponseWriter, f func(*Exchange) bool) {
 	}
 }
 
-// hasExchange reports whether w, or a writer below it, is that of a guard.
-func hasExchange(w http.ResponseWriter) (found bool) {
-	forEachExchange(w, func(*Exchange) bool {
-		found = true
-		return false
-	})
-	return found
-}
-
 // AwaitTurn waits for a turn if there is a share, and begins the time that the
 // upstream takes. A handler calls it just before it sends the request to the
 // upstream, if Options.HandlerAwaits says so. If it returns false, the request is

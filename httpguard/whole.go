@@ -26,9 +26,9 @@ func AwaitsWhole(w http.ResponseWriter) bool {
 	return x.awaitsWhole
 }
 
-// AnswerWhole writes the upstream's answer and ends the upstream's part of the request, as WriteHeader, Write and
-// [UpstreamDone] would, at less cost. The handler calls it in its own goroutine, writes nothing else, and returns at
-// once. AwaitsWhole must have returned true. If AnswerWhole returns false, it has done nothing.
+// AnswerWhole writes the upstream's answer, as WriteHeader and Write would, at less cost. The upstream's part of the
+// request ends when the handler returns, which it does at once. It calls AnswerWhole in its own goroutine, and writes
+// nothing else. AwaitsWhole must have returned true. If AnswerWhole returns false, it has done nothing.
 func AnswerWhole(w http.ResponseWriter, a *WholeAnswer) bool {
 	res := responseOf(w)
 	if res == nil || !res.x.awaitsWhole || res.status.Load() != 0 || res.own || isEventStream(a.Kind) ||

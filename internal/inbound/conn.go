@@ -26,7 +26,6 @@ type conn struct {
 
 	waiting       atomic.Bool // in use, and pending in the table: see Listener.wait
 	readSinceIdle atomic.Bool // data was read after the last request
-	stalled       atomic.Bool // a Write took longer than idleSlack; the lane clears it
 	h2            atomic.Pointer[streams]
 
 	closing sync.Once
@@ -148,9 +147,6 @@ func (c *conn) Write(b []byte) (n int, err error) {
 			c.dropUnsent()
 			go c.Close() // TLS may write while it reads from the raw connection, for whose end Close waits
 			return n, errSlow
-		}
-		if now-before > idleSlack {
-			c.stalled.Store(true)
 		}
 		if err == nil {
 			if c.waiting.Load() {

@@ -142,12 +142,8 @@ func (a *fastAnswer) WriteAnswer(status int, fields, body []byte, dated bool) bo
 	if a.closes {
 		b = append(b, closeField...)
 	}
-	if dated {
-		a.conn.now = time.Since(start)
-	} else {
-		now := time.Now()
-		a.conn.now = now.Sub(start)
-		b = append(b, dateField(now)...)
+	if !dated {
+		b = append(b, dateField(time.Now())...)
 	}
 	a.out = append(append(b, "\r\n"...), body...)
 	return true

@@ -64,7 +64,6 @@ type fastConn struct {
 
 	remoteAddr string // of each request
 	tlsState   *tls.ConnectionState
-	now        time.Duration // when the last request was answered, since start, if that was just now; 0: not known
 
 	answerFields int // of the last answer: often as many again
 	memory       any // see fastContext.Memory
@@ -244,11 +243,8 @@ func (c *fastConn) readHead(h *fastHead, isFirst bool) (found bool, err error) {
 
 func isLineEnd(c byte) bool { return c == '\r' || c == '\n' }
 
-// awaitUntil sets the time for the next reads; 0 means no bound. It keeps a deadline that is at most slack earlier. The
-// time is counted from c.now, if that is known, which is used once.
+// awaitUntil sets the time for the next reads; 0 means no bound. It keeps a deadline that is at most slack earlier.
 func (c *fastConn) awaitUntil(timeout, slack time.Duration) {
-	now := c.now
-	c.now = 0
 	if timeout <= 0 {
 		if c.deadline != 0 {
 			c.deadline = 0
@@ -256,10 +252,7 @@ func (c *fastConn) awaitUntil(timeout, slack time.Duration) {
 		}
 		return
 	}
-	if now == 0 {
-		now = time.Since(start)
-	}
-	until := now + timeout
+	until := time.Since(start) + timeout
 	if early := until - c.deadline; early >= 0 && early < slack && c.deadline != 0 {
 		return
 	}
@@ -329,15 +322,10 @@ func (c *fastConn) tryRead(fd uintptr) bool {
 // answer answers a request. It returns false if the connection must be closed.
 func (c *fastConn) answer(x *exchange) (open bool) {
 	c.active.Store(true)
-	c.now = 0 // still known if this request had come before the last answer
 	c.setState(busy)
 	c.begin(&x.fastContext)
 	open = c.handle(&x.fastAnswer, x.r)
 	isFree := c.end(&x.fastContext)
-	if c.conn != nil && c.conn.stalled.Load() {
-		c.conn.stalled.Store(false)
-		c.now = 0
-	}
 	if n := len(x.header); n > 0 {
 		c.answerFields = n
 	}

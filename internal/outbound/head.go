@@ -165,6 +165,7 @@ func (h *head) frame(isSpecial func(name string) bool) error {
 	if h.framed {
 		return nil
 	}
+	hasKind := false
 	f := framing{length: -1, isSimple: isSpecial != nil, text: h.text[:0]}
 	h.framing = f
 	for i := range h.lines {
@@ -188,8 +189,8 @@ func (h *head) frame(isSpecial func(name string) bool) error {
 		case "Date":
 			f.dated = true
 		case "Content-Type":
-			if f.kind == "" {
-				f.kind = l.value
+			if !hasKind {
+				f.kind, hasKind = l.value, true
 			}
 		case "Set-Cookie":
 			f.cookies = append(f.cookies, l.value)
