@@ -49,8 +49,9 @@ func TestServeReportsTheClientThatHoldsTheUpstream(t *testing.T) {
 		}
 	}))
 	defer site.Close()
-	crowd := startServe(t, manyClients, "--upstream", site.URL) // its minutes end first
-	held := startServe(t, manyClients, "--upstream", site.URL)
+	const policy = "share: {capacity: 8}\n" + manyClients  // on a slow machine serve could find that it is not busy
+	crowd := startServe(t, policy, "--upstream", site.URL) // its minutes end first
+	held := startServe(t, policy, "--upstream", site.URL)
 	done := make(chan struct{})
 	var all sync.WaitGroup
 	ask := func(url string, client func(i int) string) {
