@@ -49,26 +49,32 @@ func parseAddrPort(b []byte) (netip.Addr, bool) {
 // parseIPv4 reads a dotted address at the start of b and returns its length,
 // 0 if there is none. Leading zeros are refused, as netip does.
 func parseIPv4(b []byte) (netip.Addr, int) {
-	var ip [4]byte
-	i := 0
-	for part := range ip {
-		if part > 0 {
-			if i >= len(b) || b[i] != '.' {
-				return netip.Addr{}, 0
-			}
-			i++
-		}
-		start, n := i, 0
-		for i < len(b) && i < start+3 && b[i]-'0' <= 9 {
-			n = n*10 + int(b[i]-'0')
-			i++
-		}
-		if i == start || n > 255 || b[start] == '0' && i-start > 1 {
+	ip, i := uint32(0), 0
+	for part := 0; ; part++ {
+		if i >= len(b) || b[i]-'0' > 9 {
 			return netip.Addr{}, 0
 		}
-		ip[part] = byte(n)
+		n := uint32(b[i] - '0')
+		i++
+		leading := n == 0
+		if i < len(b) && b[i]-'0' <= 9 {
+			n = 10*n + uint32(b[i]-'0')
+			if i++; i < len(b) && b[i]-'0' <= 9 {
+				n = 10*n + uint32(b[i]-'0')
+				i++
+			}
+			if leading || n > 255 {
+				return netip.Addr{}, 0
+			}
+		}
+		if ip = ip<<8 | n; part == 3 {
+			return netip.AddrFrom4([4]byte{byte(ip >> 24), byte(ip >> 16), byte(ip >> 8), byte(ip)}), i
+		}
+		if i >= len(b) || b[i] != '.' {
+			return netip.Addr{}, 0
+		}
+		i++
 	}
-	return netip.AddrFrom4(ip), i
 }
 
 var colon = []byte{':'}

@@ -27,6 +27,15 @@ type clfParser struct {
 
 func (p *clfParser) parse(line []byte, e *Entry, w *worker) string {
 	w.shape = 0
+	if p.common(line, e, w) {
+		return ""
+	}
+	w.shape, *e = 0, Entry{}
+	return p.any(line, e, w)
+}
+
+// any reads a line of any form.
+func (p *clfParser) any(line []byte, e *Entry, w *worker) string {
 	if line[0] == '"' {
 		line = w.unquoted(line, e)
 	}
