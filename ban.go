@@ -86,6 +86,10 @@ func (g *Guard) findBan(d *decision, v *Verdict) bool {
 		return false
 	}
 	newcomer := !d.hasStanding()
+	if g.banFilter != nil && len(d.set.banning) > 1 && !g.mayBan(d, newcomer) {
+		d.crowd = g.findCrowd(d, newcomer)
+		return false
+	}
 	var longest, trial Finding
 	asked, rules := -1, ^uint64(0) // the number of the key in d.ban, and the rules that may ban it
 	for _, i := range d.set.banning {
@@ -123,6 +127,18 @@ func (g *Guard) findBan(d *decision, v *Verdict) bool {
 	}
 	v.Finding = longest
 	return true
+}
+
+// mayBan reports whether a rule may ban the client of the request. There are mostly many such rules, and few keys.
+func (g *Guard) mayBan(d *decision, newcomer bool) bool {
+	for i := range d.set.bannedBy {
+		b := &d.set.bannedBy[i]
+		d.ban.Key = d.banKey(&g.rules[b.rule])
+		if g.banFilter.MayBan(&d.ban.Key, newcomer)&b.numbers != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // findCrowd returns the rule whose bans limit newcomers of the client's network;

@@ -158,7 +158,25 @@ type ruleSet struct {
 	index     *walkIndex
 	exempt    []matcher // of allow rules that name clients by identity alone
 	banning   []int     // rules with a ban
+	bannedBy  []keyBans // of these: by the key that is banned
 	awaiting  []int     // rules that restrict, and wait for a DNS list
+}
+
+// keyBans are the rules that ban the same key.
+type keyBans struct {
+	key     uint8  // as limitUse.key
+	rule    int32  // one of them: place in Guard.rules
+	numbers uint64 // a bit for each, as in BanFilter.MayBan
+}
+
+// addBan adds rule i to bannedBy.
+func (s *ruleSet) addBan(key uint8, i int, r *compiledRule) {
+	n := slices.IndexFunc(s.bannedBy, func(b keyBans) bool { return b.key == key && key != manyKeys })
+	if n < 0 {
+		n = len(s.bannedBy)
+		s.bannedBy = append(s.bannedBy, keyBans{key: key, rule: int32(i)})
+	}
+	s.bannedBy[n].numbers |= 1 << (r.banID % 64)
 }
 
 // sortSites assigns each rule to the sets of the sites for which it holds. Set 0 has the
@@ -195,6 +213,7 @@ func (g *Guard) sortSites() {
 		}
 		if r.Ban != nil {
 			set.banning = append(set.banning, i)
+			set.addBan(g.uses[r.banLimit].key, i, r)
 		}
 		if r.Action != Allow && !r.DryRun && !g.policy.DryRun &&
 			slices.ContainsFunc(r.Match.Listed, func(l Listing) bool { return l.Wait > 0 }) {
