@@ -181,6 +181,11 @@ func (r *Request) SetTarget(target string) {
 	}
 }
 
+// SetParts sets Path and Query to what SetTarget has set them to for the same target, which did not set OddPath.
+func (r *Request) SetParts(path, query string) {
+	r.Path, r.Query, r.OddPath, r.rawPath, r.early.policy = path, query, false, "", nil
+}
+
 // setPath decodes and resolves a path that is not plain.
 func (r *Request) setPath(raw string) {
 	r.Path, _ = removeDotSegments(mergeSlashes(decodeEscapes(raw, anyByte)))

@@ -41,7 +41,7 @@ func (b *behavior) add(it *item, at int64, human bool) {
 		increase(&b.assets)
 		return
 	}
-	if human && isAttack(it.entry.Target) {
+	if human && it.attack {
 		increase(&b.attacks)
 	}
 	switch it.req.Method {

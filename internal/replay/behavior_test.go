@@ -48,9 +48,9 @@ func TestBehaviorCountsAMinute(t *testing.T) {
 	var b behavior
 	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for i := range 90 {
-		it := item{req: fairshare.Request{Method: "GET"}, asset: i%3 == 0, entry: &accesslog.Entry{Target: "/"}}
+		it := item{req: fairshare.Request{Method: "GET"}, asset: i%3 == 0, entry: &accesslog.Entry{}}
 		if i == 1 || i == 4 {
-			it.entry.Target = "/.git/config"
+			it.attack = true
 		}
 		if i == 2 {
 			it.req.Method = "PROPFIND"

@@ -94,7 +94,7 @@ func BenchmarkPrepare(b *testing.B) {
 			for prepared := range f.batches {
 				all = append(all, prepared)
 			}
-			p, n := preparer{opts: &r.opts, seeds: &r.seeds}, 0
+			p, n := preparer{opts: &r.opts, seeds: &r.seeds, targets: new(knownTargets)}, 0
 			b.ReportAllocs()
 			for b.Loop() {
 				p.items(all[n%len(all)])

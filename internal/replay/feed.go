@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -31,13 +32,15 @@ type batch struct {
 type item struct {
 	req    fairshare.Request
 	entry  *accesslog.Entry
-	client uint64        // hash of the address
-	agent  uint64        // hash of the user agent
-	path   uint64        // hash of the path
-	bot    botID         // of Request.Bot; set by the judge
-	target logins.Target // found if it will probably be needed
-	asset  bool          // a style sheet, an image or similar was fetched
-	page   bool          // a page, or what may be one, was got
+	client uint64         // hash of the address
+	agent  uint64         // hash of the user agent
+	path   uint64         // hash of the path
+	bot    botID          // of Request.Bot; set by the judge
+	target *logins.Target // nil unless it will probably be needed
+	asset  bool           // a style sheet, an image or similar was fetched
+	page   bool           // a page, or what may be one, was got
+	attack bool           // only scanners send this target, see isAttack
+	plain  bool           // the path has no controls and is short: see appendPlain
 
 	browser bool // the user agent claims to be a browser
 
@@ -99,8 +102,9 @@ type preparer struct {
 
 	header entryHeader
 
-	agents [1 << 10]knownAgent // recent ones, by the hash
-	seen   [1 << 9]seenBot     // recent results of Options.Bot, which are correct for most lines
+	targets *knownTargets
+	agents  [1 << 10][2]knownAgent // recent ones, by the hash
+	seen    [1 << 9]seenBot        // recent results of Options.Bot, which are correct for most lines
 }
 
 // A knownAgent is what is known of a user agent.
@@ -109,6 +113,26 @@ type knownAgent struct {
 	browser bool // it claims to be one
 	nobody  bool // it does not belong to a bot
 }
+
+// A knownTarget is what is known of a request target.
+type knownTarget struct {
+	hash     uint64
+	path     uint64 // hash of the path
+	decoded  string // the path, if it is not a part of the target
+	from, to uint16 // of the path in the target; with decoded 0
+	query    uint16 // where the query begins in the target; 0: there is none
+	usable   bool   // SetTarget finds nothing else
+	asset    bool
+	attack   bool
+	plain    bool
+	login    *logins.Target // nil: not known yet
+}
+
+// knownTargets are recent targets, by the hash.
+type knownTargets [1 << 11][2]knownTarget
+
+// longestTarget is how long a target may be that is remembered.
+const longestTarget = 1024
 
 // A seenBot is the result of Options.Bot for a client and a user agent.
 type seenBot struct {
@@ -147,7 +171,7 @@ func (p *preparer) items(b *batch) {
 		req.Time = e.Time
 		req.Addr, req.Proxy, req.Via = p.opts.Client(e.Client, e.Forwarded)
 		req.Method, req.Host, req.UserAgent = e.Method, e.Host, e.UserAgent
-		req.SetTarget(e.Target)
+		target := p.target(req, e.Target)
 		req.Lookups = p.opts.Lookups
 		addr := req.Addr
 		if !addr.IsValid() {
@@ -157,9 +181,9 @@ func (p *preparer) items(b *batch) {
 			it.client ^= p.seeds.hashAddr(req.Via)
 		}
 		it.agent = p.seeds.hashText(e.UserAgent)
-		it.path = p.seeds.hashText(req.Path)
-		it.asset = (e.Status == 200 || e.Status == 304 || e.Status == 206) && asset(req.Path)
-		it.page = e.Status == 200 && req.Method == "GET" && !asset(req.Path)
+		it.path, it.attack, it.plain = target.path, target.attack, target.plain
+		it.asset = (e.Status == 200 || e.Status == 304 || e.Status == 206) && target.asset
+		it.page = e.Status == 200 && req.Method == "GET" && !target.asset
 		if p.opts.Owner != nil {
 			req.Owner = p.opts.Owner(req.Addr)
 		}
@@ -172,8 +196,12 @@ func (p *preparer) items(b *batch) {
 			}
 		}
 		p.opts.setOverrides(it)
-		if it.target = (logins.Target{}); j.logins != nil && j.logins.LooksAt(req) {
-			it.target = logins.TargetOf(req)
+		if it.target = nil; j.logins != nil && j.logins.LooksAt(req) {
+			if target.login == nil {
+				login := logins.TargetOf(req)
+				target.login = &login
+			}
+			it.target = target.login
 		}
 		if j.guard != nil && p.opts.Resolve == nil { // the DNS may change the bot
 			p.header.entry = e
@@ -209,11 +237,54 @@ func (o *Options) overrides(req *fairshare.Request, now time.Time) (client, via 
 
 // agent returns what is known of the user agent of a line.
 func (p *preparer) agent(it *item) *knownAgent {
-	a := &p.agents[it.agent%uint64(len(p.agents))]
-	if a.hash != it.agent {
-		*a = knownAgent{hash: it.agent, browser: browser.ClaimOf(it.req.UserAgent).Family != browser.NoFamily}
+	set := &p.agents[it.agent%uint64(len(p.agents))]
+	switch it.agent {
+	case set[0].hash:
+		return &set[0]
+	case set[1].hash:
+		return &set[1]
 	}
-	return a
+	set[1] = set[0]
+	set[0] = knownAgent{hash: it.agent, browser: browser.ClaimOf(it.req.UserAgent).Family != browser.NoFamily}
+	return &set[0]
+}
+
+// target sets the target of a request, and returns what is known of it. The result is valid until the next call.
+func (p *preparer) target(req *fairshare.Request, target string) *knownTarget {
+	hash := p.seeds.hashText(target)
+	set := &p.targets[hash%uint64(len(p.targets))]
+	t := &set[0]
+	if set[1].hash == hash {
+		t = &set[1]
+	}
+	if t.hash == hash && t.usable {
+		path, query := t.decoded, ""
+		if path == "" {
+			path = target[t.from:t.to]
+		}
+		if t.query > 0 {
+			query = target[t.query:]
+		}
+		req.SetParts(path, query)
+		return t
+	}
+	if t.hash != hash {
+		set[1] = set[0]
+		t = &set[0]
+	}
+	req.SetTarget(target)
+	*t = knownTarget{hash: hash, path: p.seeds.hashText(req.Path), asset: asset(req.Path), attack: isAttack(target),
+		plain: len(req.Path) <= mostPath && !hasControls(req.Path)}
+	if req.OddPath || len(target) > longestTarget {
+		return t
+	}
+	t.usable, t.query = true, uint16(strings.IndexByte(target, '?')+1)
+	if from := strings.Index(target, req.Path); from >= 0 {
+		t.from, t.to = uint16(from), uint16(from+len(req.Path))
+	} else {
+		t.decoded = strings.Clone(req.Path)
+	}
+	return t
 }
 
 // recognise fills in the bot of a line.

@@ -41,6 +41,7 @@ type judge struct {
 	early   bool // the judge looks for fleets, and not the recorder
 	robots  robotsOf
 	logins  *logins.Watcher // nil unless Options.Attempts
+	unknown logins.Target   // the zero Target
 	limiter fairshare.Limiter
 	age     uint32            // restarts since limiter was empty
 	since   int64             // lines since then
@@ -400,7 +401,11 @@ func (j *judge) judge(ctx context.Context, it *item, f *feed) error {
 	}
 	var login *logins.Attempt
 	if j.logins != nil {
-		login = j.logins.ArrivedAs(&it.req, j.guard, &it.target)
+		target := it.target
+		if target == nil {
+			target = &j.unknown
+		}
+		login = j.logins.ArrivedAs(&it.req, j.guard, target)
 	}
 	var err error
 	v := &j.verdict

@@ -21,6 +21,8 @@ type Live struct {
 	each  func(*Judged)
 	out   Judged
 	seeds seeds
+
+	targets knownTargets
 }
 
 // LiveOptions configure a Live. Guard, Fleets, Judged and, of Options, Policy and Client
@@ -76,7 +78,7 @@ func NewLive(opts LiveOptions) *Live {
 func (l *Live) Judge(ctx context.Context, entries []accesslog.Entry) error {
 	l.batch.src = &accesslog.Batch{Entries: entries}
 	// A new one: it remembers bots whose proof may come at any time.
-	p := preparer{opts: l.j.opts, seeds: &l.seeds}
+	p := preparer{opts: l.j.opts, seeds: &l.seeds, targets: &l.targets}
 	p.items(&l.batch)
 	for i := range l.batch.items {
 		if err := l.j.judge(ctx, &l.batch.items[i], &l.feed); err != nil {

@@ -146,7 +146,7 @@ func New(opts Options) (*Replay, error) {
 	r := &Replay{opts: opts, bounds: usualBounds, seeds: newSeeds()}
 	r.tune()
 	r.opts.Log.Prepare = func() func(*accesslog.Batch) {
-		p := &preparer{opts: &r.opts, seeds: &r.seeds, judge: &r.judge}
+		p := &preparer{opts: &r.opts, seeds: &r.seeds, judge: &r.judge, targets: new(knownTargets)}
 		return func(lines *accesslog.Batch) { p.prepare(lines) }
 	}
 	var err error
