@@ -22,6 +22,8 @@ import (
 	"fairshare/internal/setup"
 	"fairshare/memlimit"
 	"fairshare/policyfile"
+
+	"github.com/gaissmai/bart"
 )
 
 // Options say what to replay and how to print the report. Logs and Top are
@@ -308,8 +310,11 @@ func knownNetworks() ([]replay.Network, error) {
 		if err != nil {
 			return nil, err
 		}
-		known = append(known, replay.Network{Name: n.name, Trust: n.trust,
-			Addrs: fairshare.Prefixes(proxies.Prefixes)})
+		addrs := new(bart.Lite) // all clients are looked up
+		for _, p := range proxies.Prefixes {
+			addrs.Insert(p)
+		}
+		known = append(known, replay.Network{Name: n.name, Trust: n.trust, Addrs: addrs})
 	}
 	return known, nil
 }
