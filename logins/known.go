@@ -145,7 +145,7 @@ type markedTexts [256][]markedText
 func byMark(texts ...string) *markedTexts {
 	var t markedTexts
 	for _, text := range texts {
-		i := strings.IndexAny(text, ":=?")
+		i := strings.IndexAny(text, ":=?") // see findText
 		t[text[i]] = append(t[text[i]], markedText{text, i, text[i+1]})
 	}
 	return &t
@@ -222,6 +222,9 @@ var hexDigits = func() (t [256]byte) {
 // findText reports whether a query holds one of some texts.
 func findText[T string | []byte](query T, texts *markedTexts) bool {
 	for i := 0; i+1 < len(query); i++ {
+		if c := query[i]; c > '?' || c != '?' && c != '=' && c != ':' { // no mark
+			continue
+		}
 		for _, part := range texts[query[i]] {
 			if query[i+1]|0x20 == part.after && part.mark <= i && hasFoldedPrefix(query[i-part.mark:], part.text) {
 				return true
@@ -296,6 +299,7 @@ func recognize(req *fairshare.Request, buf []byte) ([]byte, known) {
 // A Target is what the target of a request is known as. The zero Target is not known yet.
 type Target struct {
 	as    known
+	path  string // canonical
 	found bool
 }
 
@@ -306,7 +310,8 @@ func TargetOf(req *fairshare.Request) Target {
 		return Target{}
 	}
 	var buf [maxPath]byte
-	return Target{recognizePath(canonical(buf[:0], req.Path), req.Query), true}
+	path := canonical(buf[:0], req.Path)
+	return Target{as: recognizePath(path, req.Query), path: string(path), found: true}
 }
 
 // of returns the canonical path of a request with this target, and what it is known as.
@@ -314,7 +319,7 @@ func (t *Target) of(req *fairshare.Request, buf []byte) ([]byte, known) {
 	if !t.found {
 		return recognize(req, buf)
 	}
-	return canonical(buf, req.Path), t.as
+	return append(buf, t.path...), t.as
 }
 
 func recognizePath(path []byte, query string) known {
