@@ -11,6 +11,7 @@ import (
 
 	"fairshare/internal/cli"
 	"fairshare/internal/logreplay"
+	"fairshare/internal/offheap"
 )
 
 // logFlags are the flags of the commands that replay logs.
@@ -125,11 +126,11 @@ func (c *replayCmd) Run(env *cli.Environment) error {
 
 // tuneCollector sets the garbage collector for replays, and returns a function that undoes it.
 func tuneCollector() (undo func()) {
-	if os.Getenv("GOGC") != "" {
+	if os.Getenv("GOGC") != "" || offheap.Available {
 		return func() {}
 	}
-	// The counters are large and almost nothing else is allocated: with the
-	// default of 100, garbage of the counters' size could accumulate.
+	// The counters are on the heap, they are large, and almost nothing else is
+	// allocated: with the default of 100, garbage of their size could accumulate.
 	before := debug.SetGCPercent(25)
 	return func() { debug.SetGCPercent(before) }
 }
