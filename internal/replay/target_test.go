@@ -13,7 +13,8 @@ import (
 func TestRememberedTargetsAreAsNewOnes(t *testing.T) {
 	t.Parallel()
 	targets := []string{"", "*", "/", "/a", "/a?", "/a?b=c?d", "?", "/%61/b.css", "/a//b/../c.js?q=%41", "//a/b",
-		"/.git/config", "http://shop.example", "http://shop.example/x.png?y", "shop.example:443", "/a%2fb", "/a;b/c", "/a\\b", "/é?é",
+		"/.git/config", "http://shop.example", "http://shop.example/x.png?y", "shop.example:443", "/a%2fb", "/a;b/c",
+		"/a\\b", "/é?é",
 		"/a\tb", "/a%09b", "/a/./a", "/?a/./a"}
 	for i := range 9000 { // more than are remembered
 		targets = append(targets, fmt.Sprintf("/page/%d?n=%d", i%4500, i))
