@@ -102,6 +102,7 @@ type preparer struct {
 
 	header entryHeader
 
+	touched uint64 // so that the compiler does not remove what only reads memory
 	targets *knownTargets
 	agents  [1 << 10][2]knownAgent // recent ones, by the hash
 	seen    [1 << 9]seenBot        // recent results of Options.Bot, which are correct for most lines
@@ -164,14 +165,18 @@ func (p *preparer) items(b *batch) {
 			j = *now
 		}
 	}
+	var targets [together]uint64 // hashes of the next ones
 	for i := range entries {
+		if i%together == 0 {
+			p.expect(entries[i:min(i+together, len(entries))], b.items[i:], &targets)
+		}
 		e, it := &entries[i], &b.items[i]
 		it.entry = e
 		req := &it.req
 		req.Time = e.Time
 		req.Addr, req.Proxy, req.Via = p.opts.Client(e.Client, e.Forwarded)
 		req.Method, req.Host, req.UserAgent = e.Method, e.Host, e.UserAgent
-		target := p.target(req, e.Target)
+		target := p.target(req, e.Target, targets[i%together])
 		req.Lookups = p.opts.Lookups
 		addr := req.Addr
 		if !addr.IsValid() {
@@ -180,7 +185,6 @@ func (p *preparer) items(b *batch) {
 		if it.client = p.seeds.hashAddr(addr); req.Via.IsValid() {
 			it.client ^= p.seeds.hashAddr(req.Via)
 		}
-		it.agent = p.seeds.hashText(e.UserAgent)
 		it.path, it.attack, it.plain = target.path, target.attack, target.plain
 		it.asset = (e.Status == 200 || e.Status == 304 || e.Status == 206) && target.asset
 		it.page = e.Status == 200 && req.Method == "GET" && !target.asset
@@ -208,6 +212,17 @@ func (p *preparer) items(b *batch) {
 			req.Header = &p.header
 			j.guard.MatchEarly(req)
 		}
+	}
+}
+
+// expect hashes the targets and user agents of the next lines, and reads what is remembered of them: the processor
+// overlaps these reads.
+func (p *preparer) expect(entries []accesslog.Entry, items []item, targets *[together]uint64) {
+	for i := range entries {
+		e := &entries[i]
+		target, agent := p.seeds.hashText(e.Target), p.seeds.hashText(e.UserAgent)
+		targets[i], items[i].agent = target, agent
+		p.touched += p.targets[target%uint64(len(p.targets))][0].hash + p.agents[agent%uint64(len(p.agents))][0].hash
 	}
 }
 
@@ -249,9 +264,9 @@ func (p *preparer) agent(it *item) *knownAgent {
 	return &set[0]
 }
 
-// target sets the target of a request, and returns what is known of it. The result is valid until the next call.
-func (p *preparer) target(req *fairshare.Request, target string) *knownTarget {
-	hash := p.seeds.hashText(target)
+// target sets the target of a request, which has a hash, and returns what is known of it. The result is valid until
+// the next call.
+func (p *preparer) target(req *fairshare.Request, target string, hash uint64) *knownTarget {
 	set := &p.targets[hash%uint64(len(p.targets))]
 	t := &set[0]
 	if set[1].hash == hash {

@@ -27,7 +27,7 @@ func TestRememberedTargetsAreAsNewOnes(t *testing.T) {
 			want.SetTarget(target)
 			got := fairshare.Request{}
 			got.SetTarget("/%2e%2e/another?request")
-			known := p.target(&got, target)
+			known := p.target(&got, target, seeds.hashText(target))
 			if !reflect.DeepEqual(got, want) {
 				t.Fatalf("round %d, %q:\n got %+v\nwant %+v", round, target, got, want)
 			}
