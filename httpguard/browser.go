@@ -20,9 +20,10 @@ func (g *generation) lookForSigns(vis *visit, r *http.Request) {
 	vis.req.Browser = vis.signs.Browser
 }
 
-// noteSigns notes what the site's answer shows of the client. kind is its Content-Type, cookies are its Set-Cookie.
-func (x *Exchange) noteSigns(status int, kind string, cookies []string) {
+// noteSigns notes what the site's answer shows of the client.
+func (x *Exchange) noteSigns(status int, contentType string, setCookie []string) {
 	if x.gen.Browser != nil {
-		x.gen.Browser.Answered(&x.signs, browser.Answer{Status: status, ContentType: kind, SetCookie: cookies})
+		answer := browser.Answer{Status: status, ContentType: contentType, SetCookie: setCookie}
+		x.gen.Browser.Answered(&x.signs, answer)
 	}
 }

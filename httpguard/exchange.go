@@ -31,7 +31,7 @@ type Exchange struct {
 	isShared    bool   // a context, or a guard inside, refers to it
 	awaitsWhole bool   // AwaitsWhole has returned true
 	isWhole     bool   // AnswerWhole has written the answer
-	kind        string // its Content-Type
+	contentType string // its Content-Type
 }
 
 // work describes the upstream's part of one request: when it begins and ends, its
@@ -299,10 +299,10 @@ func (x *Exchange) end() {
 	now := x.gen.Now()
 	switch {
 	case x.isWhole:
-		x.noteFleet(now, x.response.outcome(), x.kind)
+		x.noteFleet(now, x.response.outcome(), x.contentType)
 	case x.response.status.Load() == 0: // an answer without a body
 		header := x.response.Header()
-		x.noteSigns(x.response.outcome(), kindOf(header), header["Set-Cookie"])
+		x.noteSigns(x.response.outcome(), contentTypeOf(header), header["Set-Cookie"])
 	}
 	x.stop(now, !x.response.returned || x.response.status.Load() >= http.StatusInternalServerError)
 	if x.settleEnd(now) {

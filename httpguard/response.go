@@ -154,23 +154,23 @@ func (res *response) wrote(n int64) {
 func (res *response) begins(status int) {
 	res.status.Store(int32(status))
 	x, header := res.x, res.w.Header()
-	now, kind := x.gen.Now(), kindOf(header)
+	now, contentType := x.gen.Now(), contentTypeOf(header)
 	if !res.own {
-		x.noteSigns(status, kind, header["Set-Cookie"])
+		x.noteSigns(status, contentType, header["Set-Cookie"])
 		x.noteLogin(status, header)
 		x.answerVisitor(header)
-		x.noteFleet(now, status, kind)
+		x.noteFleet(now, status, contentType)
 	}
-	if isEventStream(kind) {
+	if isEventStream(contentType) {
 		x.endless()
 	}
 	x.settleHead(now)
 }
 
-// kindOf returns the first Content-Type; "" without one.
-func kindOf(header http.Header) string {
-	if kinds := header["Content-Type"]; len(kinds) > 0 {
-		return kinds[0]
+// contentTypeOf returns the first Content-Type; "" without one.
+func contentTypeOf(header http.Header) string {
+	if types := header["Content-Type"]; len(types) > 0 {
+		return types[0]
 	}
 	return ""
 }

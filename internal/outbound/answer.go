@@ -146,12 +146,12 @@ func isBodyless(method string, status int) bool {
 
 // A Whole is an answer of which all is in memory.
 type Whole struct {
-	Status  int
-	Fields  []byte // as lines, with the length of the body, without the fields of the connection
-	Dated   bool   // Fields has a Date
-	Kind    string // the first Content-Type; "" without one
-	Cookies []string
-	Body    []byte
+	Status      int
+	Fields      []byte // as lines, with the length of the body, without the fields of the connection
+	Dated       bool   // Fields has a Date
+	ContentType string // the first one; "" without one
+	SetCookie   []string
+	Body        []byte
 }
 
 // Whole returns the answer if Do has left it whole: see Request.Whole. It is valid until Taken, Unfold or Release is
@@ -162,7 +162,8 @@ func (c *Call) Whole(a *Whole) bool {
 	}
 	h := &c.unfold.head
 	body, _ := c.unfold.buffer.Peek(int(h.length)) // all of it is there
-	*a = Whole{Status: h.code, Fields: h.text, Dated: h.dated, Kind: h.kind, Cookies: h.cookies, Body: body}
+	*a = Whole{Status: h.code, Fields: h.plainLines(), Dated: h.dated, ContentType: h.contentType,
+		SetCookie: h.setCookie, Body: body}
 	return true
 }
 

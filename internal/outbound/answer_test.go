@@ -135,7 +135,7 @@ func byPool(method, answer string, piece int, whole bool) (o outcome, err error,
 		lines, err := textproto.NewReader(bufio.NewReader(text)).ReadMIMEHeader()
 		if err != nil || !reflect.DeepEqual(http.Header(lines), header) && len(lines)+len(header) > 0 ||
 			string(a.Body) != o.body || a.Status != o.status || a.Dated != (header["Date"] != nil) ||
-			a.Kind != header.Get("Content-Type") || !slices.Equal(a.Cookies, header["Set-Cookie"]) ||
+			a.ContentType != header.Get("Content-Type") || !slices.Equal(a.SetCookie, header["Set-Cookie"]) ||
 			header["Server"] != nil || header["Connection"] != nil {
 			return o, fmt.Errorf("the whole answer %+v, %q is not %v, %v", a, a.Fields, header, err), false
 		}

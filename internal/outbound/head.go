@@ -28,10 +28,11 @@ type framing struct {
 	closes   bool     // the connection ends with the answer
 	trailers []string // the values of Trailer
 	isSimple bool     // no field is special: see Options.Special and Call.Whole
-	text     []byte   // the lines without those of the connection; written only if isSimple
-	dated    bool     // text has a Date
-	kind     string   // the first Content-Type
-	cookies  []string // the values of Set-Cookie
+	text     []byte   // see plainLines; empty: not known yet
+	dated    bool     // there is a Date
+
+	contentType string   // the first one
+	setCookie   []string // all values
 }
 
 // A line is a field of a head.
@@ -165,7 +166,7 @@ func (h *head) frame(isSpecial func(name string) bool) error {
 	if h.framed {
 		return nil
 	}
-	hasKind := false
+	hasType := false
 	f := framing{length: -1, isSimple: isSpecial != nil, text: h.text[:0]}
 	h.framing = f
 	for i := range h.lines {
@@ -189,21 +190,31 @@ func (h *head) frame(isSpecial func(name string) bool) error {
 		case "Date":
 			f.dated = true
 		case "Content-Type":
-			if !hasKind {
-				f.kind, hasKind = l.value, true
+			if !hasType {
+				f.contentType, hasType = l.value, true
 			}
 		case "Set-Cookie":
-			f.cookies = append(f.cookies, l.value)
+			f.setCookie = append(f.setCookie, l.value)
 		}
-		if f.isSimple = f.isSimple && !l.listsFields && !isSpecial(l.name); f.isSimple && !l.ofConnection {
-			f.text = httpfield.AppendValid(f.text, l.name, l.value)
-		}
+		f.isSimple = f.isSimple && !l.listsFields && !isSpecial(l.name)
 	}
 	if f.chunked && f.length >= 0 { // a trick to have the end of the answer seen elsewhere (RFC 9112 §6.3)
 		return malformed("both Content-Length and Transfer-Encoding")
 	}
 	h.framing, h.framed = f, true
 	return nil
+}
+
+// plainLines returns the lines of a simple head without those of the connection.
+func (h *head) plainLines() []byte {
+	if len(h.text) == 0 {
+		for i := range h.lines {
+			if l := &h.lines[i]; !l.ofConnection {
+				h.text = httpfield.AppendValid(h.text, l.name, l.value)
+			}
+		}
+	}
+	return h.text
 }
 
 // fill adds the fields to an empty header, except Transfer-Encoding.

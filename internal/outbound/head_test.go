@@ -23,12 +23,10 @@ func facts(h *head, b string) string {
 	h.fill(all)
 	h.fillWithoutConnection(without)
 	err := h.frame(func(name string) bool { return name == "Server" })
-	f := h.framing
-	if !f.isSimple {
-		f.text = nil
-	}
-	if err != nil {
-		f = framing{}
+	f := framing{}
+	if err == nil {
+		h.plainLines()
+		f = h.framing
 	}
 	return fmt.Sprintf("%s %d %d %v %v %v %+v %q", h.status, h.code, len(h.lines), all, without, err, f, f.text)
 }

@@ -40,7 +40,6 @@ type item struct {
 	asset  bool           // a style sheet, an image or similar was fetched
 	page   bool           // a page, or what may be one, was got
 	attack bool           // only scanners send this target, see isAttack
-	plain  bool           // the path has no controls and is short: see appendPlain
 
 	browser bool // the user agent claims to be a browser
 
@@ -125,7 +124,6 @@ type knownTarget struct {
 	usable   bool   // SetTarget finds nothing else
 	asset    bool
 	attack   bool
-	plain    bool
 	login    *logins.Target // nil: not known yet
 }
 
@@ -185,7 +183,7 @@ func (p *preparer) items(b *batch) {
 		if it.client = p.seeds.hashAddr(addr); req.Via.IsValid() {
 			it.client ^= p.seeds.hashAddr(req.Via)
 		}
-		it.path, it.attack, it.plain = target.path, target.attack, target.plain
+		it.path, it.attack = target.path, target.attack
 		it.asset = (e.Status == 200 || e.Status == 304 || e.Status == 206) && target.asset
 		it.page = e.Status == 200 && req.Method == "GET" && !target.asset
 		if p.opts.Owner != nil {
@@ -288,8 +286,7 @@ func (p *preparer) target(req *fairshare.Request, target string, hash uint64) *k
 		t = &set[0]
 	}
 	req.SetTarget(target)
-	*t = knownTarget{hash: hash, path: p.seeds.hashText(req.Path), asset: asset(req.Path), attack: isAttack(target),
-		plain: len(req.Path) <= mostPath && !hasControls(req.Path)}
+	*t = knownTarget{hash: hash, path: p.seeds.hashText(req.Path), asset: asset(req.Path), attack: isAttack(target)}
 	if req.OddPath || len(target) > longestTarget {
 		return t
 	}

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"cmp"
-	"encoding/binary"
 	"encoding/json"
 	"io"
 	"net/netip"
@@ -329,28 +328,7 @@ func best(all, n int, better func(a, b int) int) []int {
 func (c *client) address() netip.Addr { return netip.AddrFrom16(c.addr).Unmap() }
 
 // compare orders clients: IPv4 first, then by number.
-func (c *client) compare(d *client) int {
-	high, low := c.halves()
-	dHigh, dLow := d.halves()
-	if is4 := isIPv4(high, low); is4 != isIPv4(dHigh, dLow) {
-		if is4 {
-			return -1
-		}
-		return 1
-	}
-	if high != dHigh {
-		return cmp.Compare(high, dHigh)
-	}
-	return cmp.Compare(low, dLow)
-}
-
-// halves returns the address as two numbers.
-func (c *client) halves() (high, low uint64) {
-	return binary.BigEndian.Uint64(c.addr[:8]), binary.BigEndian.Uint64(c.addr[8:])
-}
-
-// isIPv4 reports whether an address as two numbers is that of IPv4, mapped to IPv6.
-func isIPv4(high, low uint64) bool { return high == 0 && low>>32 == 0xFFFF }
+func (c *client) compare(d *client) int { return c.address().Compare(d.address()) }
 
 func (rec *recorder) top(cl *ranked[client]) TopClient {
 	t := TopClient{Client: cl.facts.address().String(), Requests: int64(cl.count), Approximate: cl.over > 0,
@@ -411,10 +389,7 @@ func (rec *recorder) topBy(figure func(*client) int64) []TopClient {
 	found := []TopClient{}
 	for _, i := range best(rec.clients.n, rec.opts.Top, func(a, b int) int {
 		x, y := rec.clients.at(a), rec.clients.at(b)
-		if c := cmp.Compare(figure(&y.facts), figure(&x.facts)); c != 0 {
-			return c
-		}
-		return x.facts.compare(&y.facts)
+		return cmp.Or(cmp.Compare(figure(&y.facts), figure(&x.facts)), x.facts.compare(&y.facts))
 	}) {
 		if cl := rec.clients.at(i); figure(&cl.facts) > 0 {
 			found = append(found, rec.top(cl))

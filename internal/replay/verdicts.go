@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,116 +58,63 @@ func (w *verdictWriter) write(items []item, file string) error {
 }
 
 func (w *verdictWriter) line(it *item, file string) {
-	b := slices.Grow(w.buf, shortLine)
-	b = append(b, w.number(it.entry.Line)...)
+	b := append(w.buf, w.number(it.entry.Line)...)
 	b = append(b, '\t')
 	b = w.appendTime(b, it.req.Time)
 	b = append(b, '\t')
-	if addr := it.clientOf(); addr.Is4() {
-		b = appendIPv4(b, addr.As4())
-	} else {
-		if addr != w.addr {
-			w.addr, w.client = addr, addr.AppendTo(w.client[:0])
-		}
-		b = append(b, w.client...)
+	if addr := it.clientOf(); addr != w.addr {
+		w.addr, w.client = addr, addr.AppendTo(w.client[:0])
 	}
-	f, bot := &it.enforced, &it.req.Bot
+	b = append(b, w.client...)
+	b = append(b, '\t')
+	f := &it.enforced
 	switch f.action {
 	case fairshare.Allow:
-		b = append(b, "\tallow\t\t\t"...)
+		b = append(b, "allow\t\t\t"...)
 	case fairshare.Refuse:
-		b = append(b, "\trefuse\t"...)
+		b = append(b, "refuse\t"...)
 		b = append(b, w.opts.nameOf(f.rule)...)
 		b = append(b, '\t')
-		b = appendNumber(b, retryAfter(f.wait))
+		b = strconv.AppendInt(b, retryAfter(f.wait), 10)
 		b = append(b, '\t')
 	case fairshare.Block:
-		b = append(b, "\tblock\t"...)
+		b = append(b, "block\t"...)
 		b = append(b, w.opts.nameOf(f.rule)...)
 		b = append(b, "\t\t"...)
 	default:
-		b = append(b, "\tundecided\t\t\t"...)
+		b = append(b, "undecided\t\t\t"...)
 	}
 	b = append(b, file...)
-	if bot.Name == "" && it.req.Owner.ASN == 0 && it.req.Fleet == "" {
-		b = append(b, "\t\t\t\t\t"...)
-	} else {
-		b = append(b, '\t')
+	b = append(b, '\t')
+	if bot := &it.req.Bot; bot.Name != "" {
 		b = append(b, bot.Name...)
 		b = append(b, '\t')
-		if bot.Name != "" {
-			b = append(b, bot.State.String()...)
-		}
-		b = append(b, '\t')
-		if it.req.Owner.ASN != 0 {
-			b = appendNumber(b, int64(it.req.Owner.ASN))
-		}
-		b = append(b, '\t')
-		b = append(b, it.req.Fleet...)
+		b = append(b, bot.State.String()...)
+	} else {
 		b = append(b, '\t')
 	}
+	b = append(b, '\t')
+	if it.req.Owner.ASN != 0 {
+		b = strconv.AppendUint(b, uint64(it.req.Owner.ASN), 10)
+	}
+	b = append(b, '\t')
+	b = append(b, it.req.Fleet...)
+	b = append(b, '\t')
 	b = appendPlain(b, it.req.Method)
 	b = append(b, '\t')
-	if it.plain {
-		b = append(b, it.req.Path...)
-	} else {
-		b = appendPlain(b, it.req.Path)
-	}
+	b = appendPlain(b, it.req.Path)
 	b = append(b, '\t')
-	b = appendNumber(b, int64(it.entry.Status))
+	b = strconv.AppendInt(b, int64(it.entry.Status), 10)
 	b = append(b, '\t')
-	b = appendNumber(b, it.entry.Bytes)
+	b = strconv.AppendInt(b, it.entry.Bytes, 10)
+	b = append(b, '\t')
 	if d := took(it.entry); d != 0 {
-		b = append(b, '\t')
 		b = strconv.AppendFloat(b, d.Seconds(), 'f', -1, 64)
-		b = append(b, '\n')
 	} else {
-		b = append(b, "\t0\n"...)
+		b = append(b, '0')
 	}
-	w.buf = b
+	w.buf = append(b, '\n')
 }
-
-// shortLine is how long most lines are at most.
-const shortLine = 1 << 10
-
-// appendNumber is strconv.AppendInt, and faster for numbers without a sign.
-func appendNumber(b []byte, n int64) []byte {
-	if n < 0 {
-		return strconv.AppendInt(b, n, 10)
-	}
-	var digits [20]byte
-	i := len(digits)
-	u := uint64(n)
-	for ; u >= 10; u /= 10 {
-		i--
-		digits[i] = byte('0' + u%10)
-	}
-	i--
-	digits[i] = byte('0' + u)
-	return append(b, digits[i:]...)
-}
-
-// appendIPv4 appends an IPv4 address.
-func appendIPv4(b []byte, ip [4]byte) []byte {
-	for i, part := range ip {
-		text := &byteTexts[part]
-		n := len(b) + int(text[3])
-		b = append(b, text[0], text[1], text[2], '.')[:n]
-		if i < 3 {
-			b = b[:n+1]
-			b[n] = '.'
-		}
-	}
-	return b
-}
-
-// byteTexts has the decimal digits of each byte, and how many there are.
-var byteTexts = func() (t [256][4]byte) {
-	for i := range t {
-		t[i][3] = byte(copy(t[i][:3], strconv.Itoa(i)))
-	}
-	return t
-}()
 
 // appendPlain appends text that a client sent, at most 256 bytes of it. Controls become \x09 and
 // the like, so that a field stays a field.
