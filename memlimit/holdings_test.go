@@ -9,7 +9,11 @@ import (
 // A holdings behaves like a map under random additions and removals, and
 // becomes small again. Holders may be kept over changes.
 func TestHoldingsAgreesWithMap(t *testing.T) {
-	for seed := range uint64(20) {
+	seeds := uint64(20)
+	if raceEnabled || testing.Short() { // one goroutine
+		seeds = 2
+	}
+	for seed := range seeds {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var h holdings
 		model := map[holding]int64{}

@@ -301,6 +301,9 @@ func TestStatesAreSmall(t *testing.T) {
 // Requests of many keys that begin and end allocate nothing, however many are
 // in progress.
 func TestHoldingAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
 	var limits []fairshare.Limit
 	for i, r := range []fairshare.Resource{fairshare.CPU, fairshare.Time, fairshare.Bytes, fairshare.Errors,
 		fairshare.Cost, fairshare.Concurrent} {

@@ -313,6 +313,7 @@ func from(n int) string { return fmt.Sprintf("45.%d.%d.%d", 10+n%7, n%251, 1+n%1
 // People work on a site while it is attacked. At least 90 % of the guesses and of the
 // spam are stopped, and no request of a person is.
 func TestBuiltInPolicyStopsGuessesFromManyAddresses(t *testing.T) {
+	inOneGoroutine(t)
 	made := http.Header{"Cookie": {"wordpress_test_cookie=WP%20Cookie%20check"},
 		"Referer": {"https://example.org/wp-login.php"}}
 	for _, c := range []struct {

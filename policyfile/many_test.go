@@ -13,6 +13,9 @@ import (
 // them takes ten times as long as to read them, and each of the five checks with
 // sample requests would compile them.
 func TestThousandsOfRegexpsAreNotCompiled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and in one goroutine")
+	}
 	const rules = 2001
 	var text strings.Builder
 	text.WriteString("rules:\n")

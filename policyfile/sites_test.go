@@ -111,6 +111,7 @@ sites:
 
 // A hundred sites share the built-in rules. With a copy for each there would be too many limits.
 func TestHundredSites(t *testing.T) {
+	inOneGoroutine(t)
 	t.Parallel()
 	parse := func(site string) (*File, error) {
 		var b strings.Builder

@@ -624,6 +624,9 @@ func realPolicies() map[string]*fairshare.Policy {
 // The real logs are those in testdata, and those of FAIRSHARE_LOGS, a list of shell
 // patterns.
 func TestModelAgreesOnRealLogs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: TestModelAgreesOnRandomLogs covers the same goroutines")
+	}
 	logs := []string{"testdata/*.log.gz"}
 	if more := os.Getenv("FAIRSHARE_LOGS"); more != "" {
 		logs = strings.Fields(more)
