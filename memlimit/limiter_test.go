@@ -33,7 +33,7 @@ func TestRestart(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		memory []int64
-	}{{"same memory", []int64{1 << 20}}, {"other memory", []int64{1 << 20, 1 << 18, 3 << 18, 3<<18 + 128}}} {
+	}{{"same memory", []int64{1 << 20}}, {"other memory", []int64{1 << 23, 1 << 21, 3 << 21, 3<<21 + 128}}} {
 		t.Run(c.name, func(t *testing.T) {
 			restarts := 0
 			limittest.RunRestart(t, func(t testing.TB, limits []fairshare.Limit) fairshare.Limiter {
