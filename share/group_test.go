@@ -281,7 +281,7 @@ func (sim *groupSimulation) send(c *groupCaller, over func()) {
 		sim.after(10*time.Millisecond, func() { sim.send(c, over) })
 		return
 	}
-	t := &Turn{ready: m.ready, path: c.network % 5, network: c.network + 1}
+	t := &Turn{waiter: &waiter{ready: m.ready}, path: c.network % 5, network: c.network + 1}
 	m.of[t] = simRequest{c, over}
 	m.s.arrive(t, c.claim(), sim.now)
 	switch t.state {

@@ -128,12 +128,15 @@ func (n *node) top() *node {
 // lag returns how much more time the node has used than its siblings.
 func (n *node) lag() float64 { return n.tag - n.parent.virtual }
 
-// fade reduces the lag with time.
+// fade reduces the lag with time. It is called several times for each node and request, so the usual case, that
+// little time has passed, is short enough to be compiled into the callers.
 func (n *node) fade(now int64) {
-	passed := now - n.touched
-	if passed < fadeStep {
-		return
+	if now-n.touched >= fadeStep {
+		n.fadeBy(now-n.touched, now)
 	}
+}
+
+func (n *node) fadeBy(passed, now int64) {
 	n.touched = now
 	part := math.Exp2(-float64(passed) / halfLife)
 	n.visits *= part
@@ -175,8 +178,8 @@ func (n *node) noteWait(cost float64, order uint64) {
 	}
 	n.tag = max(n.tag, n.parent.virtual)
 	n.order = order
-	n.weigh()
 	if !n.fixed {
+		n.weigh()
 		n.parent.least.push(n, leastFirst)
 		n.parent.heaviest.push(n, heaviestFirst)
 	}
@@ -199,14 +202,16 @@ func (n *node) noteLeave(cost float64) {
 
 // fix restores the node's positions in the heaps of its waiting siblings.
 func (n *node) fix() {
-	if n.waiting == 0 {
-		return
+	if n.waiting > 0 && !n.fixed {
+		n.move()
 	}
+}
+
+// move is fix for a node that waits, and has siblings.
+func (n *node) move() {
 	n.weigh()
-	if !n.fixed {
-		n.parent.least.fix(n, leastFirst)
-		n.parent.heaviest.fix(n, heaviestFirst)
-	}
+	n.parent.least.fix(n, leastFirst)
+	n.parent.heaviest.fix(n, heaviestFirst)
 }
 
 func (n *node) weigh() {
@@ -266,7 +271,7 @@ func (h *heap) remove(n *node, by int) {
 func (h *heap) fix(n *node, by int) {
 	i := int(n.at[by])
 	(*h)[i] = n.entry(by)
-	if !h.up(i, by) {
+	if len(*h) > 1 && !h.up(i, by) {
 		h.down(i, by)
 	}
 }

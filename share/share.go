@@ -138,7 +138,7 @@ type Queue struct {
 // New returns an empty Queue.
 func New(opts Options) *Queue {
 	q := &Queue{base: time.Now(), schedule: newScheduler(), pressed: make(chan struct{}, 1)}
-	q.waiters.New = newWaiter
+	q.waiters.New = func() any { return newWaiter(q) }
 	q.keyBuffers.New = func() any { return new([]byte) }
 	q.Replace(opts)
 	return q

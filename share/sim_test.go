@@ -193,7 +193,7 @@ func (sim *simulation) send(c *caller, over func()) { sim.sendOr(c, over, nil, 0
 // sendOr does the same, but calls away after a refusal. The request waits for at most that long; 0:
 // as long as others.
 func (sim *simulation) sendOr(c *caller, over, away func(), most time.Duration) {
-	t := &Turn{ready: sim.ready}
+	t := &Turn{waiter: &waiter{ready: sim.ready}}
 	if c.ages {
 		if c.sent == 0 {
 			c.first = sim.now

@@ -2,6 +2,7 @@ package share
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"fairshare/share/capacity"
@@ -29,8 +30,8 @@ type Turn struct {
 	path, network uint64
 	insideThen    int // requests in progress when it began, including itself
 
-	busy  *Busy
-	ready chan *Turn // receives the turn when the wait is over; nil until the request waits
+	busy   *Busy
+	waiter *waiter // while the request waits
 }
 
 // States of a Turn.
@@ -42,25 +43,83 @@ const (
 	ended
 )
 
+// wake ends the wait of a request. It is called once, with the lock held.
 func (t *Turn) wake() {
-	if t.ready != nil {
-		t.ready <- t // never blocks: the buffer has one place
+	if w := t.waiter; w != nil {
+		t.waiter, w.turn = nil, nil
+		w.ready <- t // never blocks: the buffer has one place
 	}
 }
 
-// A waiter lets one request after another wait.
+// A waiter lets one request after another wait. All that ends a wait comes by one channel, which costs a third of
+// waiting for several.
 type waiter struct {
-	ready  chan *Turn    // see Turn
-	gone   chan struct{} // receives a value when an endable context ends
-	onGone func()        // sends it
-	timer  *time.Timer   // for the longest wait
+	ready  chan *Turn // receives the turn when the wait is over
+	onGone func()     // is called when an endable context ends
+
+	// Guarded by Queue.mu.
+	queue *Queue
+	turn  *Turn       // that waits; nil: none does
+	until int64       // when its longest wait ends
+	timer *time.Timer // ends it. It is not stopped when a wait is over: the next one ends later
+	fires int64       // when the timer fires; 0: it is not set
 }
 
-func newWaiter() any {
-	w := &waiter{ready: make(chan *Turn, 1), gone: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
-	w.onGone = func() { w.gone <- struct{}{} } // never blocks: it is called once
+// longestTimer bounds for how long the timer of a waiter that is no longer used keeps its memory.
+const longestTimer = 10 * time.Second
+
+func newWaiter(q *Queue) *waiter {
+	w := &waiter{ready: make(chan *Turn, 1), queue: q}
+	w.onGone = w.gone
+	w.timer = time.AfterFunc(time.Hour, w.late)
 	w.timer.Stop()
 	return w
+}
+
+// wait begins a wait of at most that long. The lock is held.
+func (w *waiter) wait(t *Turn, most time.Duration) {
+	t.waiter, w.turn = w, t
+	w.until = w.queue.schedule.now + int64(min(most, math.MaxInt64/2))
+	if w.fires == 0 || w.until < w.fires {
+		w.set(w.queue.schedule.now)
+	}
+}
+
+// set sets the timer.
+func (w *waiter) set(now int64) {
+	after := min(time.Duration(w.until-now), longestTimer)
+	w.fires = now + int64(after)
+	w.timer.Reset(after)
+}
+
+// late ends a wait that has lasted for the longest time.
+func (w *waiter) late() {
+	q := w.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.fires = 0
+	if w.turn == nil {
+		return
+	}
+	now := q.now()
+	if now < w.until {
+		w.set(now)
+		return
+	}
+	q.schedule.expire(w.turn, now)
+	q.noteBusy()
+}
+
+// gone ends the wait of a request whose client has hung up, if it is not over.
+func (w *waiter) gone() {
+	q := w.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t := w.turn; t != nil {
+		q.schedule.leave(t, q.now())
+		q.noteBusy()
+		t.wake()
+	}
 }
 
 // An endable is a context that reports its end without a channel: each channel of Done needs memory, and
@@ -70,22 +129,6 @@ type endable interface {
 	OnEnd(f func()) bool
 	// OffEnd returns whether f will not be called.
 	OffEnd() bool
-}
-
-// watch returns a channel that becomes readable when ctx ends, and an endable whose OffEnd
-// must be called, or nil.
-func (w *waiter) watch(ctx context.Context) (<-chan struct{}, endable) {
-	if c, ok := ctx.(endable); ok && c.OnEnd(w.onGone) {
-		return w.gone, c
-	}
-	return ctx.Done(), nil
-}
-
-// free lets another request use w, unless a function of ended may still be called.
-func (q *Queue) free(w *waiter, ended endable) {
-	if ended == nil || ended.OffEnd() {
-		q.waiters.Put(w)
-	}
 }
 
 // Wait returns a turn, at once or after a wait. After an error, which is a *Busy or the error of
@@ -102,7 +145,7 @@ func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 	q.schedule.arrive(t, c, q.now())
 	if t.state == waits {
 		w = q.waiters.Get().(*waiter)
-		t.ready = w.ready
+		w.wait(t, c.wait)
 		q.watchStalls()
 		if q.schedule.group != nil && q.schedule.waiting == 1 {
 			q.press()
@@ -120,48 +163,45 @@ func (q *Queue) Wait(ctx context.Context, c *Claim) (*Turn, error) {
 		return nil, t.busy
 	}
 
-	w.timer.Reset(c.wait)
-	gone, ended := w.watch(ctx)
-	var err error
-	late := false
-	select {
-	case <-w.ready:
-		err = ctx.Err()
-		if err == nil && t.state == inside { // what changed the state has noted all else
-			w.timer.Stop()
-			t.ready = nil
-			q.free(w, ended)
-			return t, nil
-		}
-	case <-gone:
-		err = ctx.Err()
-	case <-w.timer.C:
-		late = true
-	}
-	w.timer.Stop()
-
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch {
-	case t.state == refused:
-		err = t.busy
-	case err != nil:
-		q.schedule.leave(t, q.now())
-	case late && t.state == waits:
-		q.schedule.expire(t, q.now())
-		err = t.busy
-	}
-	q.noteBusy()
-	select { // from now on nothing wakes it
-	case <-w.ready:
-	default:
-	}
-	t.ready = nil
-	q.free(w, ended)
-	if err != nil {
+	if err := w.over(ctx, t); err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+// over returns when the wait is over, and lets another request use w. The error is that of Queue.Wait.
+func (w *waiter) over(ctx context.Context, t *Turn) error {
+	var err error
+	if c, ok := ctx.(endable); ok && c.OnEnd(w.onGone) {
+		<-w.ready
+		if !c.OffEnd() {
+			err = ctx.Err()
+			w.timer.Stop() // no other request may use w, because gone may still be called
+		} else {
+			defer w.queue.waiters.Put(w)
+		}
+	} else {
+		select {
+		case <-w.ready:
+			err = ctx.Err()
+		case <-ctx.Done():
+			err = ctx.Err()
+			w.gone()
+			<-w.ready
+		}
+		defer w.queue.waiters.Put(w)
+	}
+	switch {
+	case t.state == refused:
+		return t.busy
+	case err != nil && t.state == inside:
+		q := w.queue
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.schedule.leave(t, q.now())
+		q.noteBusy()
+	}
+	return err
 }
 
 // Waited returns how long the request waited for its turn; 0 if the turn came at once.
