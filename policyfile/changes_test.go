@@ -60,9 +60,6 @@ rules:
 
 // The text of an answer may differ although the sentences do not.
 func TestChangesNameWhatASentenceHides(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long, and in one goroutine")
-	}
 	const policy = "rules: [{name: a, block: true, match: {path: /a}, answer: {body: one}}, {use: default}]"
 	a, b := mustParse(t, policy), mustParse(t, strings.Replace(policy, "one", "two", 1))
 	changes := a.Changes(b)

@@ -207,7 +207,7 @@ func (n *node) fix() {
 	}
 }
 
-// move is fix for a node that waits, and has siblings.
+// move is fix for a node that waits and is in heaps.
 func (n *node) move() {
 	n.weigh()
 	n.parent.least.fix(n, leastFirst)

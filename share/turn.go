@@ -51,7 +51,7 @@ func (t *Turn) wake() {
 	}
 }
 
-// A waiter lets one request after another wait. All that ends a wait comes by one channel, which costs a third of
+// A waiter lets one request after another wait. All that ends a wait comes by one channel, which costs less than
 // waiting for several.
 type waiter struct {
 	ready  chan *Turn // receives the turn when the wait is over
@@ -79,7 +79,7 @@ func newWaiter(q *Queue) *waiter {
 // wait begins a wait of at most that long. The lock is held.
 func (w *waiter) wait(t *Turn, most time.Duration) {
 	t.waiter, w.turn = w, t
-	w.until = w.queue.schedule.now + int64(min(most, math.MaxInt64/2))
+	w.until = w.queue.schedule.now + int64(min(most, math.MaxInt64/2)) // the sum does not overflow
 	if w.fires == 0 || w.until < w.fires {
 		w.set(w.queue.schedule.now)
 	}

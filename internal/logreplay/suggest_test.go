@@ -166,9 +166,9 @@ func suggest(t *testing.T, opts Options) string {
 	return path
 }
 
-// skipMost skips three of four cases in short mode.
+// skipMost skips all cases but the first in short mode: the goroutines are the same.
 func skipMost(t *testing.T, i int) {
-	if testing.Short() && i%4 != 0 {
+	if testing.Short() && i > 0 {
 		t.Skip("not in short mode")
 	}
 }
