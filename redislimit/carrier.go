@@ -387,10 +387,11 @@ func (k *carrier) add(r ref, e *entry, needed bool) bool {
 		!b.floors && b.second > 0 && b.second <= int64(e.ends)
 	e.stored = s.with(e.stored, &e.pend)
 	if s.kind != concurrent && !st.isKnown {
-		if st.view = e.stored; !e.lost {
+		st.view = e.stored // which has none of the questions on their way
+		if !e.lost {
 			st.view = s.local.State(s.index, key[:], e.every, time.Unix(0, e.at))
 		}
-		if !s.tracked && e.provisional != 0 {
+		if !e.lost && !s.tracked && e.provisional != 0 {
 			less := delta{num: e.at, cur: -e.provisional, any: true}
 			if s.kind == window {
 				less.num, _ = s.windowOf(e.at)
