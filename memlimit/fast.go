@@ -40,11 +40,8 @@ func (t *table) takeFast(l *limit, hash uint64, now int64, cost uint64, tally *f
 		if !atomic.CompareAndSwapUint64(&s.head, head, head|lockBit) {
 			return false
 		}
-		if l.kind == gcraNarrow {
-			s.write(i, tag|v.prev, uint64(v.num)+v.ns)
-		} else {
-			s.write(i, tag|v.prev, uint64(v.num)<<lowBits|v.cur)
-		}
+		low, high = l.words(tag, &v)
+		s.write(i, low, high)
 		s.unlockAs(head)
 		return true
 	}

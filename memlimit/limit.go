@@ -63,11 +63,14 @@ type layout struct {
 	most     uint64 // where counts saturate
 }
 
+// narrowNumbers is the mask of a window number of windowNarrow.
+const narrowNumbers = 1<<(64-lowBits) - 1
+
 func newLayout(k kind, countLen uint) layout {
 	l := layout{kind: k, countLen: countLen, fast: k == windowNarrow || k == gcraNarrow}
 	switch k {
 	case windowNarrow:
-		l.most, l.numMask = lowMask, 1<<(64-lowBits)-1
+		l.most, l.numMask = lowMask, narrowNumbers
 	case windowPacked:
 		l.most, l.numMask = 1<<countLen-1, 1<<(64+lowBits-2*countLen)-1
 	case windowWide:
@@ -194,12 +197,17 @@ func (l *limit) blank(now int64) view {
 	case quiet:
 		return view{num: now, ns: uint64(now)}
 	}
+	num := l.numOf(now)
+	return view{num: num, ns: uint64(now - num*int64(l.w))}
+}
+
+// numOf returns the number of the window that now is in.
+func (l *limit) numOf(now int64) int64 {
 	num := now / int64(l.w)
-	ns := now - num*int64(l.w)
-	if ns < 0 {
-		num, ns = num-1, ns+int64(l.w)
+	if now < num*int64(l.w) {
+		num--
 	}
-	return view{num: num, ns: uint64(ns)}
+	return num
 }
 
 // load reads the state at slot i of s.
@@ -315,6 +323,14 @@ func (l *limit) store(s *set, i int, tag uint64, v *view) {
 	case quiet:
 		s.write(i, tag|v.cur, uint64(v.num))
 	}
+}
+
+// words returns what store writes for a layout that is fast.
+func (l *limit) words(tag uint64, v *view) (low, high uint64) {
+	if l.kind == gcraNarrow {
+		return tag | v.prev, uint64(v.num) + v.ns
+	}
+	return tag | v.prev, uint64(v.num)<<lowBits | v.cur
 }
 
 // fresh reports whether v says no more than no state would.

@@ -41,7 +41,7 @@ type Options struct {
 	// Three other things take memory in addition. Requests in progress take below
 	// 100 bytes for each request and limit. The recent costs of keys take 1/32
 	// of Memory, at most 2 MiB, and those of pages half as much. Marks of what is
-	// in use take 1/512.
+	// in use take 3/1024.
 	Memory int64
 }
 
@@ -438,15 +438,17 @@ func (t *table) live(now int64) (states int64, share float64) {
 // must not be settled afterwards.
 func (l *Limiter) Reset() {
 	t := l.table
+	for i := range t.answers { // before the sets: a state that comes now keeps its mark
+		t.answers[i].clear()
+	}
 	for n := range t.used.all() {
 		s := &t.sets[n]
 		s.lock()
 		for j := range s.slot {
 			s.write(j, 0, 0)
 		}
-		atomic.StoreUint64(&s.ids, 0)
+		storeWord(&s.ids, 0)
 		t.used.remove(n)
-		t.answers.remove(n)
 		s.unlockAs(atomic.LoadUint64(&s.head) & versionBits)
 	}
 	l.slots.forget()

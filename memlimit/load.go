@@ -322,7 +322,11 @@ func (in *snapshot) state(l *limit, s *set, i int, guest bool) error {
 		in.table.spread(l, home, in.sets-1, tag, &v, at, in.now)
 		return nil
 	}
-	in.table.noteUse(l, int(home), guest)
+	if l.countsAnswers() {
+		first, last := homeHashes(home, in.sets-1)
+		in.table.answers[l.marks()].addAll(first, last, l.salt, in.now, l.freshAt(&v, at))
+	}
+	in.table.noteUse(int(home), guest)
 	to := &in.table.sets[n]
 	to.own(i, l.id, guest)
 	if l.wide {
@@ -355,6 +359,9 @@ func (l *limit) plausible(v *view, at int64) bool {
 func (t *table) spread(l *limit, home, homes, tag uint64, v *view, at, now int64) {
 	tag >>= lowBits
 	lowest, highest := homeHashes(home, homes)
+	if l.countsAnswers() {
+		t.answers[l.marks()].addAll(lowest, highest, l.salt, now, l.freshAt(v, at))
+	}
 	for n := t.home(lowest); n <= t.home(highest); n++ {
 		first, last := homeHashes(uint64(n), uint64(len(t.sets)-1))
 		first, last = max(first, lowest), min(last, highest)

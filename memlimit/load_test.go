@@ -313,9 +313,14 @@ func asNew(t *testing.T, l, twin *Limiter, name string) {
 			t.Errorf("%s: set %d is %+v", name, i, *s)
 		}
 	}
-	for _, m := range []marks{l.table.used, l.table.answers} {
-		for n := range m.all() {
-			t.Errorf("%s: set %d is marked", name, n)
+	for n := range l.table.used.all() {
+		t.Errorf("%s: set %d is marked", name, n)
+	}
+	for i := range l.table.answers {
+		for n := range l.table.answers[i].words {
+			if word := l.table.answers[i].words[n].Load(); word != 0 {
+				t.Errorf("%s: keys are marked: %x", name, word)
+			}
 		}
 	}
 	if got := l.Stats(start); got.Lost != 0 || got.Needed != 0 || got.Live != 0 {

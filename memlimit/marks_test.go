@@ -2,6 +2,7 @@ package memlimit
 
 import (
 	"bytes"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -36,12 +37,15 @@ type pairedLimiters struct {
 	held    fairshare.ResourceSet // of these
 }
 
-// markAll marks all sets of the second limiter.
-func (p *pairedLimiters) markAll() {
-	t := p.both[1].table
+// markAll marks all sets and all keys, for ever.
+func (t *table) markAll() {
 	for n := range t.sets {
 		t.used.add(n)
-		t.answers.add(n)
+	}
+	for i := range t.answers {
+		for n := range t.answers[i].words {
+			t.answers[i].words[n].Store(math.MaxInt64)
+		}
 	}
 }
 
@@ -73,9 +77,9 @@ func (p *pairedLimiters) prepare() {
 // step does something at random with both limiters, and fails if they differ.
 func (p *pairedLimiters) step() {
 	p.t.Helper()
-	p.markAll()
+	p.both[1].table.markAll()
 	r := p.r
-	p.now = p.now.Add(time.Duration(r.ExpFloat64() * []float64{1e4, 1e8, 1e10, 1e11}[r.IntN(4)]))
+	p.now = p.now.Add(time.Duration(r.ExpFloat64() * []float64{1e4, 1e8, 1e10, 1e11, 1e4, 1e8, 1e10, 1e13}[r.IntN(8)]))
 	each := func(what string, do func(l *Limiter) any) {
 		p.t.Helper()
 		if a, b := do(p.both[0]), do(p.both[1]); a != b {
@@ -251,11 +255,21 @@ func runPaired(t *testing.T, seed uint64, sets int64, steps int) (compared int) 
 		p.keys = append(p.keys, append(make([]byte, 16), byte(i)))
 	}
 	p.prepare()
+	ahead := time.Duration(0)
 	for range steps {
 		if p.both[0].HasLost() || p.both[1].HasLost() { // which ones may differ
 			break
 		}
+		was := p.now
+		wrong := p.r.IntN(64) == 0 // a time far ahead
+		if wrong {
+			ahead += 200 * 24 * time.Hour
+			p.now = was.Add(ahead)
+		}
 		p.step()
+		if wrong {
+			p.now = was
+		}
 		compared++
 	}
 	for _, l := range p.both {

@@ -1,8 +1,9 @@
 package memlimit
 
 import (
-	"math/bits"
+	"cmp"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -18,16 +19,21 @@ type prepared struct {
 	resources fairshare.ResourceSet // of tracked limits
 }
 
-// A preparedTake is a take of one limit under one of the keys.
+// A preparedTake is a take of one limit under one of the keys. It repeats what is needed of the limit.
 type preparedTake struct {
-	l   *limit
-	key int
+	salt, allowed, w uint64
+	l                *limit
+	id               uint16
+	key              uint8
+	narrow           bool // it is windowNarrow
 }
 
 // A preparedKey has the tracked limits of one key, see limit.tracked.
 type preparedKey struct {
 	tracked   []*limit
 	ids       uint64                // of these limits, as in a cell of holdings; 0: there are none or too many
+	room      [cellLanes]int64      // of each of ids: a fresh state passes if less is taken
+	marks     [2]bool               // that the limits look at, see table.answers
 	resources fairshare.ResourceSet // of these limits
 }
 
@@ -56,30 +62,34 @@ func (l *Limiter) Prepare(limits, keys []int) fairshare.PreparedTakes {
 			p.keys[key].resources |= 1 << lim.resource
 			p.resources |= 1 << lim.resource
 		case lim.fast && !lim.settled && len(p.spent) < mostPrepared:
-			p.spent = append(p.spent, preparedTake{lim, key})
+			p.spent = append(p.spent, preparedTake{lim.salt, lim.allowed, lim.w, lim, lim.id, uint8(key),
+				lim.kind == windowNarrow})
 		default:
 			return nil
 		}
 	}
+	slices.SortStableFunc(p.spent, func(a, b preparedTake) int { return cmp.Compare(a.w, b.w) })
 	for i := range p.keys {
 		key := &p.keys[i]
+		if len(key.tracked) > cellLanes {
+			continue
+		}
 		for lane, lim := range key.tracked {
-			if key.ids |= uint64(lim.id) << (16 * lane); lane == cellLanes {
-				key.ids = 0
-				break
+			key.ids |= uint64(lim.id) << (16 * lane)
+			if key.room[lane] = int64(lim.allowed); lim.kind != concurrent {
+				key.room[lane] = int64(lim.room0)
+				key.marks[lim.marks()] = true
 			}
 		}
 	}
 	return p
 }
 
-// A spending is a take of a limit that is charged on arrival, on its way.
+// A spending is a take of a limit that is charged on arrival, on its way. low and high are what is to be stored.
 type spending struct {
-	l    *limit
-	home int
-	hash uint64
-	slot int // of its state, −1: it has none yet
-	view
+	set       *set
+	words     *[2]uint64 // of its state; nil: it has none yet
+	low, high uint64
 }
 
 // Take implements [fairshare.PreparedTakes].
@@ -89,11 +99,11 @@ func (p *prepared) Take(now time.Time, keys [][]byte, names *fairshare.KeyNames)
 		return false
 	}
 	shards := uint64(0)
-	for i, key := range keys {
+	for i := range p.keys {
 		name := &names[i%len(names)]
-		name[0] = l.table.secret.hash(key)
+		name[0] = l.table.secret.hash(keys[i])
 		if len(p.keys[i].tracked) > 0 {
-			name[1] = l.slots.second.hash(key)
+			name[1] = l.slots.second.hash(keys[i])
 			shards |= 1 << shardOf(name[0])
 		}
 	}
@@ -102,35 +112,31 @@ func (p *prepared) Take(now time.Time, keys [][]byte, names *fairshare.KeyNames)
 	return pass
 }
 
-// take is Take. It locks the shards, and then the sets that it charges in ascending order.
+// take is Take. It locks the shards, and then the sets that it charges.
 func (p *prepared) take(now int64, shards uint64, names *fairshare.KeyNames) bool {
 	t := p.of.table
 	var space [mostPrepared]spending
 	all := space[:len(p.spent)]
 	for i := range all {
 		take := &p.spent[i]
-		hash := names[take.key%len(names)][0] ^ take.l.salt
-		home := t.home(hash)
+		s := &t.sets[t.home(names[take.key%fairshare.MaxPreparedKeys][0]^take.salt)]
 		// Locking waits for memory, one set after the other. Looking at all
 		// of them first lets the processor fetch them at the same time.
-		atomic.LoadUint64(&t.sets[home].head)
-		j := i
-		for ; j > 0 && all[j-1].home > home; j-- {
-			all[j].l, all[j].home, all[j].hash = all[j-1].l, all[j-1].home, all[j-1].hash
-		}
-		all[j].l, all[j].home, all[j].hash = take.l, home, hash
+		atomic.LoadUint64(&s.head)
+		all[i].set = s
 	}
 	p.of.slots.lock(shards)
 	pass := true
+	var cells [fairshare.MaxPreparedKeys]int // of the keys, as in holder.cellIndex
 	for i := range p.keys {
 		if key := &p.keys[i]; pass && len(key.tracked) > 0 {
-			pass = key.mayHold(p.of, &names[i%len(names)], now)
+			cells[i%len(cells)], pass = key.mayHold(p.of, &names[i%len(names)], now)
 		}
 	}
-	if pass = pass && t.spendAll(all, now); pass {
+	if pass = pass && p.spendAll(all, names, now); pass {
 		for i := range p.keys {
 			if key := &p.keys[i]; len(key.tracked) > 0 {
-				key.hold(p.of.slots, &names[i%len(names)])
+				key.hold(p.of.slots, &names[i%len(names)], cells[i%len(cells)])
 			}
 		}
 	}
@@ -138,17 +144,104 @@ func (p *prepared) take(now int64, shards uint64, names *fairshare.KeyNames) boo
 	return pass
 }
 
+// spendAll charges 1 of each limit if all pass. It locks the sets in any order, and gives up if one stays locked.
+func (p *prepared) spendAll(all []spending, names *fairshare.KeyNames, now int64) bool {
+	t, spent := p.of.table, p.spent[:len(all)]
+	window, num := uint64(0), uint64(0) // the number of the present window of that length
+	for i := range all {
+		s, take := &all[i], &spent[i]
+		set := s.set
+		if !set.lockSoon() {
+			giveUp(all[:i])
+			return false
+		}
+		tag := tagOf(names[take.key%fairshare.MaxPreparedKeys][0] ^ take.salt)
+		var low, high uint64 // of its state
+		if slot := set.find(take.id, tag); slot >= 0 {
+			s.words = &set.slot[slot]
+			low, high = s.words[0]&lowMask, s.words[1]
+		} else if set.overflowed() || !t.roomFor(take.l, 1, set, now) {
+			giveUp(all[:i+1])
+			return false
+		}
+		if take.narrow {
+			if take.w != window {
+				window, num = take.w, uint64(take.l.numOf(now))
+			}
+			prev, cur := low, high&lowMask
+			switch gone := (num - high>>lowBits) & narrowNumbers; {
+			case gone == 0:
+			case gone == 1:
+				prev, cur = cur, 0
+			case gone <= narrowNumbers-narrowNumbers>>2 || s.words == nil:
+				prev, cur = 0, 0
+			default: // the state is ahead of now
+				prev = take.allowed
+			}
+			if prev+cur < take.allowed { // it surely passes
+				s.low, s.high = tag|prev, num<<lowBits|(cur+1)
+				continue
+			}
+		}
+		l := take.l
+		v := l.blank(now)
+		if s.words != nil {
+			v = l.narrow(low, high, now)
+		}
+		if !l.passes(&v, 1) {
+			giveUp(all[:i+1])
+			return false
+		}
+		l.spend(&v, 1)
+		s.low, s.high = l.words(tag, &v)
+	}
+	for i := range all {
+		s := &all[i]
+		if s.words == nil {
+			take := &spent[i]
+			t.begin(s, take.l, names[take.key%fairshare.MaxPreparedKeys][0]^take.salt, now)
+		}
+		if s.words[0] != s.low {
+			storeWord(&s.words[0], s.low)
+		}
+		storeWord(&s.words[1], s.high)
+		s.set.unlock()
+	}
+	return true
+}
+
+// giveUp unlocks sets.
+func giveUp(locked []spending) {
+	for i := range locked {
+		locked[i].set.unlock()
+	}
+}
+
+// begin gives a new state a place in its set, which has one that is fresh.
+func (t *table) begin(s *spending, l *limit, hash uint64, now int64) {
+	p := t.choose(s.set, nil, l, now, nil)
+	t.evict(p, l, now, false)
+	t.noteStored(s.low)
+	t.noteUse(t.home(hash), false)
+	s.words = &s.set.slot[p.slot]
+}
+
 // holderOf returns a key on its way through holdings.
 func holderOf(name *[2]uint64) holder { return holder{keyName{name[0], name[1]}, -1} }
 
-// mayHold reports whether a key may have 1 more of each tracked limit. It returns false if
-// that cannot be said without a lock. The shard is locked.
-func (k *preparedKey) mayHold(l *Limiter, name *[2]uint64, now int64) bool {
+// mayHold reports whether a key may have 1 more of each tracked limit, and returns the index of its cell, if there is
+// one. It returns false if that cannot be said without a lock. The shard is locked.
+func (k *preparedKey) mayHold(l *Limiter, name *[2]uint64, now int64) (index int, may bool) {
 	t, taken := l.table, &l.slots.shards[shardOf(name[0])].taken
 	of, c := holderOf(name), (*cell)(nil)
 	if taken.n > 0 {
 		c = taken.first(&of)
 	}
+	if k.hasRoom(c) && !(k.marks[0] && t.answers[0].has(name[0], now)) &&
+		!(k.marks[1] && t.answers[1].has(name[0], now)) {
+		return of.cellIndex, true
+	}
+	index = of.cellIndex
 	for lane, lim := range k.tracked {
 		amount := uint64(0)
 		switch {
@@ -160,28 +253,52 @@ func (k *preparedKey) mayHold(l *Limiter, name *[2]uint64, now int64) bool {
 		}
 		if lim.kind == concurrent {
 			if amount >= lim.allowed {
-				return false
+				return index, false
 			}
 			continue
 		}
 		hash := name[0] ^ lim.salt
 		home := t.home(hash)
-		if amount < lim.room0 && t.surelyFresh(lim, home) {
+		if amount < lim.room0 && t.surelyFresh(lim, name[0], now) {
 			continue // as in table.test
 		}
 		w := work{l: lim, home: home, hash: hash}
 		if !t.test(&w, amount, now) || w.over {
+			return index, false
+		}
+	}
+	return index, true
+}
+
+// hasRoom reports whether a fresh key may have 1 more of each tracked limit, if all that it has is in the cell c.
+// false means that it is not known.
+func (k *preparedKey) hasRoom(c *cell) bool {
+	if k.ids == 0 || c != nil && c.ids != k.ids {
+		return false
+	}
+	for lane := range k.tracked {
+		taken := int64(0)
+		if c != nil {
+			taken = c.held[lane%cellLanes]
+		}
+		if taken >= k.room[lane%cellLanes] {
 			return false
 		}
 	}
 	return true
 }
 
-// hold notes that a key has 1 more of each tracked limit. The shard is locked.
-func (k *preparedKey) hold(s *slots, name *[2]uint64) {
+// hold notes that a key has 1 more of each tracked limit. The shard is locked, and index is that of a cell of the key,
+// if it has one.
+func (k *preparedKey) hold(s *slots, name *[2]uint64, index int) {
 	taken := &s.shards[shardOf(name[0])].taken
 	of, c := holderOf(name), (*cell)(nil)
-	if taken.n > 0 {
+	switch {
+	case taken.n == 0:
+	case uint(index) < uint(len(taken.cells)) && taken.cells[index].keyName == of.keyName &&
+		taken.cells[index].ids != 0:
+		c, of.cellIndex = &taken.cells[index], index
+	default:
 		c = taken.first(&of)
 	}
 	if c == nil && k.ids != 0 {
@@ -197,76 +314,6 @@ func (k *preparedKey) hold(s *slots, name *[2]uint64) {
 		taken.add(&of, lim.id, 1)
 		c = nil // it may have moved
 	}
-}
-
-// spendAll charges 1 of each limit if all pass. all is sorted by home.
-func (t *table) spendAll(all []spending, now int64) bool {
-	var blank view
-	window := uint64(0)      // for which blank is
-	locked, pass := -1, true // locked is the last set that is locked
-	for i := range all {
-		s := &all[i]
-		home, l := &t.sets[s.home], s.l
-		if s.home != locked {
-			home.lock()
-			locked = s.home
-		}
-		if l.kind == windowNarrow && l.w != window {
-			blank, window = l.blank(now), l.w
-		}
-		s.slot = home.find(l.id, tagOf(s.hash))
-		switch {
-		case s.slot < 0 && !home.hasRoom(len(all)):
-			pass = false
-		case s.slot < 0 && l.kind == windowNarrow:
-			s.view = blank
-		case s.slot < 0:
-			s.view = l.blank(now)
-		case l.kind == windowNarrow:
-			high := home.slot[s.slot][1]
-			s.view = l.rollFrom(blank, high>>lowBits, home.slot[s.slot][0]&lowMask, high&lowMask)
-		default:
-			s.view = l.narrow(home.slot[s.slot][0]&lowMask, home.slot[s.slot][1], now)
-		}
-		if pass && l.kind == windowNarrow && s.prev+s.cur < l.allowed {
-			continue // it surely passes
-		}
-		if pass = pass && l.passes(&s.view, 1); !pass {
-			break
-		}
-	}
-	if pass {
-		for i := range all {
-			s := &all[i]
-			home, l := &t.sets[s.home], s.l
-			if s.slot < 0 {
-				s.slot = bits.TrailingZeros8(home.withID(atomic.LoadUint64(&home.head), 0))
-				home.own(s.slot, l.id, false)
-				t.noteStored(tagOf(s.hash))
-				t.noteUse(l, s.home, false)
-			}
-			if l.kind == windowNarrow && s.cur < l.most {
-				home.write(s.slot, tagOf(s.hash)|s.prev, uint64(s.num)<<lowBits|(s.cur+1))
-				continue
-			}
-			l.spend(&s.view, 1)
-			l.store(home, s.slot, tagOf(s.hash), &s.view)
-		}
-	}
-	for unlocked, i := -1, 0; i < len(all) && all[i].home <= locked; i++ {
-		if home := all[i].home; home != unlocked {
-			t.sets[home].unlock()
-			unlocked = home
-		}
-	}
-	return pass
-}
-
-// hasRoom reports whether a set that has no state of a limit has so many empty slots,
-// and the set behind it has none either.
-func (s *set) hasRoom(n int) bool {
-	head := atomic.LoadUint64(&s.head)
-	return head&overflowBit == 0 && bits.OnesCount8(s.withID(head, 0)) >= n
 }
 
 // Release implements [fairshare.PreparedTakes].

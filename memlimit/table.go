@@ -27,11 +27,10 @@ type table struct {
 	secret secret                   // made from seed
 	seed   seed
 
-	// used has the sets that have had states since the start, and their homes. answers has
-	// the home sets of those states whose limits count answers, and the sets in which these
-	// are guests. Most clients make no errors, so a look at answers often saves one at a set.
-	// Bits are set, and removed by Reset, while the home is locked.
-	used, answers marks
+	// used has the sets that have had states since the start, and their homes. Bits are set, and removed
+	// by Reset, while the home is locked.
+	used    marks
+	answers [2]answerMarks // of limits with short windows, and of others
 
 	mapped []byte       // the memory of sets; nil if it is on the heap
 	stored atomic.Int64 // new states since the start, of every sampledStates-th key
@@ -107,11 +106,24 @@ func (s *set) lock() {
 	}
 }
 
+// lockSoon locks s unless somebody holds it for longer than usual. Several sets can be locked by it in any order.
+func (s *set) lockSoon() bool {
+	if s.tryLock() {
+		return true
+	}
+	for range 32 {
+		if s.tryLock() {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *set) unlock() { s.unlockAs(atomic.LoadUint64(&s.head)) }
 
 // unlockAs unlocks s with that head in the next version.
 func (s *set) unlockAs(head uint64) {
-	atomic.StoreUint64(&s.head, head&^(versionBits|lockBit)|(head+versionOne)&versionBits)
+	storeWord(&s.head, head&^(versionBits|lockBit)|(head+versionOne)&versionBits)
 }
 
 // id returns the limit id of slot i.
@@ -136,18 +148,18 @@ func (s *set) own(i int, id uint16, guest bool) {
 		h = h&^(idMask<<shift) | uint64(id)<<shift
 	} else {
 		shift := idBits * (i - 3)
-		atomic.StoreUint64(&s.ids, s.ids&^(idMask<<shift)|uint64(id)<<shift)
+		storeWord(&s.ids, s.ids&^(idMask<<shift)|uint64(id)<<shift)
 	}
-	atomic.StoreUint64(&s.head, h)
+	storeWord(&s.head, h)
 }
 
 // write sets the words of slot i.
 func (s *set) write(i int, low, high uint64) {
 	if s.slot[i][0] != low {
-		atomic.StoreUint64(&s.slot[i][0], low)
+		storeWord(&s.slot[i][0], low)
 	}
 	if s.slot[i][1] != high {
-		atomic.StoreUint64(&s.slot[i][1], high)
+		storeWord(&s.slot[i][1], high)
 	}
 }
 
@@ -159,45 +171,51 @@ func (s *set) mark(overflow bool) {
 	if overflow {
 		h |= overflowBit
 	}
-	atomic.StoreUint64(&s.head, h)
+	storeWord(&s.head, h)
 }
 
 func (s *set) overflowed() bool { return atomic.LoadUint64(&s.head)&overflowBit != 0 }
 
 // find returns the slot of the state with that id and tag, or -1.
 func (s *set) find(id uint16, tag uint64) int {
-	first, last := s.fieldsOf(atomic.LoadUint64(&s.head), id)
+	first := s.firstFieldsOf(atomic.LoadUint64(&s.head), id)
 	for ; first != 0; first &= first - 1 {
-		if i := bits.TrailingZeros64(first) / idBits; s.slot[i%setSlots][0]^tag <= lowMask {
-			return i
+		if i := uint(bits.TrailingZeros64(first)) / idBits; s.slot[i%4][0]^tag <= lowMask {
+			return int(i)
 		}
 	}
-	for ; last != 0; last &= last - 1 {
-		if i := 3 + bits.TrailingZeros64(last)/idBits; s.slot[i%setSlots][0]^tag <= lowMask {
-			return i
+	for last := s.lastFieldsOf(id); last != 0; last &= last - 1 {
+		if i := 3 + uint(bits.TrailingZeros64(last))/idBits; s.slot[i%setSlots][0]^tag <= lowMask {
+			return int(i)
 		}
 	}
 	return -1
 }
 
-// fieldsOf returns the highest bits of the fields in head and ids that have a limit's id.
-// It reads the first cache line of s only and compares all ids at once. In ids^id, a field
+// Ids of a set are compared all at once.
+const (
+	eachID  = 1<<(3*idBits) | 1<<(2*idBits) | 1<<idBits | 1
+	lowIDs  = eachID * (idMask >> 1)
+	topOfID = eachID << (idBits - 1)
+)
+
+// firstFieldsOf returns the highest bits of the fields in head that have a limit's id. In head^id, a field
 // of 12 bits is zero if its id is equal. Adding 0x7FF to the lower 11 bits sets the highest
 // bit of all other fields.
-func (s *set) fieldsOf(head uint64, id uint16) (first, last uint64) {
-	const (
-		each = 1<<(3*idBits) | 1<<(2*idBits) | 1<<idBits | 1
-		rest = each * (idMask >> 1)
-		tops = each << (idBits - 1)
-	)
-	first = head>>headShift ^ uint64(id)*(each>>idBits)
-	last = atomic.LoadUint64(&s.ids) ^ uint64(id)*each
-	return ^(first&rest + rest | first) & (tops >> idBits), ^(last&rest + rest | last) & tops
+func (s *set) firstFieldsOf(head uint64, id uint16) uint64 {
+	first := head>>headShift ^ uint64(id)*(eachID>>idBits)
+	return ^(first&lowIDs + lowIDs | first) & (topOfID >> idBits)
+}
+
+// lastFieldsOf is firstFieldsOf for the fields in ids.
+func (s *set) lastFieldsOf(id uint16) uint64 {
+	last := atomic.LoadUint64(&s.ids) ^ uint64(id)*eachID
+	return ^(last&lowIDs + lowIDs | last) & topOfID
 }
 
 // withID returns the slots with a limit's id, one bit each.
 func (s *set) withID(head uint64, id uint16) (slots uint8) {
-	first, last := s.fieldsOf(head, id)
+	first, last := s.firstFieldsOf(head, id), s.lastFieldsOf(id)
 	if first|last == 0 {
 		return 0
 	}
@@ -228,7 +246,15 @@ func (t *table) plant(s seed) {
 // runtime.KeepAlive: a pointer to a set does not keep the table.
 func (t *table) fill(memory int64) (err error) {
 	n := int(max(2, memory/setBytes))
-	t.used, t.answers = newMarks(n), newMarks(n)
+	t.used = newMarks(n)
+	longest := uint64(0) // window of a limit that counts answers
+	for _, l := range *t.limits.Load() {
+		if l != nil && l.countsAnswers() {
+			longest = max(longest, l.w)
+		}
+	}
+	t.answers[0] = newAnswerMarks(n, shortEpoch)
+	t.answers[1] = newAnswerMarks(n, uint8(max(longEpoch, bits.Len64(2*longest))))
 	if t.sets, t.mapped, err = takeMemory(n); err == nil && t.mapped != nil {
 		runtime.AddCleanup(t, returnMemory, t.mapped)
 	}
@@ -455,25 +481,21 @@ func (t *table) roomFor(l *limit, n int, s *set, now int64) bool {
 	return false
 }
 
-// noteUse notes that a state of l has got a slot in the set n, its home, or in the next one
+// noteUse notes that a state has got a slot in the set n, its home, or in the next one
 // if it is a guest there.
-func (t *table) noteUse(l *limit, n int, guest bool) {
+func (t *table) noteUse(n int, guest bool) {
 	t.used.add(n)
 	if guest {
 		t.used.add(n + 1)
-	}
-	if l.countsAnswers() {
-		t.answers.add(n)
-		if guest { // spread leaves it there for keys that are at home in that set, too
-			t.answers.add(n + 1)
-		}
 	}
 }
 
 // put stores v where its state is or, if it has none yet, at a place chosen
 // for it. Its home is the set n. If second is set, the set after it is locked, too. Then it is
 // chosen from as well. put gives the state up if all places are pinned.
-func (t *table) put(p *spot, n int, second bool, l *limit, tag uint64, v *view, now int64, pinned []work) {
+func (t *table) put(p *spot, n int, second bool, l *limit, hash uint64, v *view, now int64, pinned []work) {
+	tag := tagOf(hash)
+	t.noteAnswers(l, hash, v, now)
 	if p.slot < 0 {
 		home, next := &t.sets[n], (*set)(nil)
 		if second {
@@ -486,7 +508,7 @@ func (t *table) put(p *spot, n int, second bool, l *limit, tag uint64, v *view, 
 		}
 		t.evict(*p, l, now, p.in == next)
 		t.noteStored(tag)
-		t.noteUse(l, n, p.in == next)
+		t.noteUse(n, p.in == next)
 		if p.in == next {
 			home.mark(true)
 		}
@@ -526,7 +548,7 @@ func (t *table) storeAt(p *location, l *limit, hash uint64, v *view, now int64) 
 		p.next = &t.sets[n+1]
 		p.next.lock()
 	}
-	t.put(&p.spot, n, p.next != nil, l, tagOf(hash), v, now, nil)
+	t.put(&p.spot, n, p.next != nil, l, hash, v, now, nil)
 }
 
 func (p *location) release() {

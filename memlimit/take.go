@@ -96,7 +96,7 @@ func (l *Limiter) takeWorks(works []work, locks []toLock, now int64, takes []fai
 				continue
 			}
 		}
-		if l.table.surelyFresh(lim, w.home) {
+		if l.table.surelyFresh(lim, key.first, now) {
 			continue
 		}
 		// Locking waits for memory, one set after the other. Looking at all
@@ -175,17 +175,11 @@ func (t *table) open(works []work, locks []toLock, now int64) bool {
 	return pass
 }
 
-// surelyFresh reports whether no key with this home set has had a state of l since the
-// start. It does not look at the set.
-func (t *table) surelyFresh(l *limit, home int) bool {
-	return l.countsAnswers() && !t.answers.has(home)
-}
-
 // test tests a held limit without locking the set of its state, and reports whether it
 // could. taken is what is held. Such a take writes nothing, and the shard of its key is
 // locked: its state cannot be charged before the request is decided.
 func (t *table) test(w *work, taken uint64, now int64) bool {
-	if taken < w.l.room0 && t.surelyFresh(w.l, w.home) {
+	if taken < w.l.room0 && t.surelyFresh(w.l, w.hash^w.l.salt, now) {
 		w.unread = true // most clients have made no error
 		return true
 	}
@@ -236,7 +230,7 @@ func (t *table) closeAll(works []work, locks []toLock, now int64, pass bool, tal
 			w.l.storeRewound(w.spot, tagOf(w.hash), &w.view)
 		case pass:
 			w.l.spend(&w.view, w.cost)
-			t.put(&w.spot, w.home, w.second, w.l, tagOf(w.hash), &w.view, now, works)
+			t.put(&w.spot, w.home, w.second, w.l, w.hash, &w.view, now, works)
 		case w.l.held: // its tally is filled in when the sets are unlocked
 			w.l.storeRewound(w.spot, tagOf(w.hash), &w.view)
 		default:
