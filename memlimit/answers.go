@@ -19,9 +19,9 @@ import (
 // The zero word has no mark. Words change on their own, so nothing needs to be swept. A word that is more than an
 // epoch old keeps its marks until the next one, in case the time of its change is a wrong one, far ahead.
 type answerMarks struct {
-	words []atomic.Uint64 // a power of two
-	shift uint8           // what is left of a hash is the number of its mark
-	epoch uint8           // the length of an epoch is 2^epoch ns
+	entries []atomic.Uint64 // a power of two
+	shift   uint8           // what is left of a hash is the number of its mark
+	epoch   uint8           // the length of an epoch is 2^epoch ns
 }
 
 const (
@@ -39,13 +39,13 @@ func newAnswerMarks(sets int, epoch uint8) answerMarks {
 	return answerMarks{make([]atomic.Uint64, 1<<length), uint8(60 - length), epoch}
 }
 
-// place returns the number of the mark of a key, whose hash has no salt.
-func (m *answerMarks) place(hash uint64) uint64 { return hash >> (m.shift & 63) }
+// number returns the number of the mark of a key, whose hash has no salt.
+func (m *answerMarks) number(hash uint64) uint64 { return hash >> (m.shift & 63) }
 
 // has reports whether a key has a mark at time now.
 func (m *answerMarks) has(hash uint64, now int64) bool {
-	at := m.place(hash)
-	word := m.words[at/marksPerWord%uint64(len(m.words))].Load()
+	at := m.number(hash)
+	word := m.entries[at/marksPerWord%uint64(len(m.entries))].Load()
 	if word == 0 {
 		return false
 	}
@@ -58,11 +58,11 @@ func (m *answerMarks) has(hash uint64, now int64) bool {
 }
 
 // add adds the mark of a key, whose states are fresh at a time end; now is the present time.
-func (m *answerMarks) add(hash uint64, now, end int64) { m.addAt(m.place(hash), now, end) }
+func (m *answerMarks) add(hash uint64, now, end int64) { m.addAt(m.number(hash), now, end) }
 
 // addAt is add by the number of the mark.
 func (m *answerMarks) addAt(at uint64, now, end int64) {
-	word, bit := &m.words[at/marksPerWord], uint64(1)<<(at%marksPerWord)
+	word, bit := &m.entries[at/marksPerWord], uint64(1)<<(at%marksPerWord)
 	present, last := uint32(now>>m.epoch), uint32(end>>m.epoch)
 	for {
 		old := word.Load()
@@ -92,15 +92,15 @@ func (m *answerMarks) addAt(at uint64, now, end int64) {
 
 // addAll adds the marks of all keys whose hashes, with a salt, are from first to last.
 func (m *answerMarks) addAll(first, last, salt uint64, now, end int64) {
-	for at := m.place(first); at <= m.place(last); at++ {
-		m.addAt(at^m.place(salt), now, end)
+	for at := m.number(first); at <= m.number(last); at++ {
+		m.addAt(at^m.number(salt), now, end)
 	}
 }
 
 // clear removes all marks.
 func (m *answerMarks) clear() {
-	for i := range m.words {
-		m.words[i].Store(0)
+	for i := range m.entries {
+		m.entries[i].Store(0)
 	}
 }
 

@@ -96,7 +96,8 @@ func TestErrorsAfterMarksHaveFaded(t *testing.T) {
 					if take(t, l, 0, number(i), 1, now).Over {
 						t.Fatalf("window %v: key %d is over the limit too early", window, i)
 					}
-					if err := l.Settle(ctx, now, []fairshare.Charge{{Limit: 0, Key: number(i), Cost: 1, Held: 1}}); err != nil {
+					charges := []fairshare.Charge{{Limit: 0, Key: number(i), Cost: 1, Held: 1}}
+					if err := l.Settle(ctx, now, charges); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -40,7 +40,7 @@ func (t *table) takeFast(l *limit, hash uint64, now int64, cost uint64, tally *f
 		if !atomic.CompareAndSwapUint64(&s.head, head, head|lockBit) {
 			return false
 		}
-		low, high = l.words(tag, &v)
+		low, high = l.encode(tag, &v)
 		s.write(i, low, high)
 		s.unlockAs(head)
 		return true

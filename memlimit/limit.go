@@ -325,8 +325,8 @@ func (l *limit) store(s *set, i int, tag uint64, v *view) {
 	}
 }
 
-// words returns what store writes for a layout that is fast.
-func (l *limit) words(tag uint64, v *view) (low, high uint64) {
+// encode returns what store writes for a layout that is fast.
+func (l *limit) encode(tag uint64, v *view) (low, high uint64) {
 	if l.kind == gcraNarrow {
 		return tag | v.prev, uint64(v.num) + v.ns
 	}

@@ -317,8 +317,8 @@ func asNew(t *testing.T, l, twin *Limiter, name string) {
 		t.Errorf("%s: set %d is marked", name, n)
 	}
 	for i := range l.table.answers {
-		for n := range l.table.answers[i].words {
-			if word := l.table.answers[i].words[n].Load(); word != 0 {
+		for n := range l.table.answers[i].entries {
+			if word := l.table.answers[i].entries[n].Load(); word != 0 {
 				t.Errorf("%s: keys are marked: %x", name, word)
 			}
 		}

@@ -37,14 +37,14 @@ type pairedLimiters struct {
 	held    fairshare.ResourceSet // of these
 }
 
-// markAll marks all sets and all keys, for ever.
+// markAll marks all sets and all keys, without an end.
 func (t *table) markAll() {
 	for n := range t.sets {
 		t.used.add(n)
 	}
 	for i := range t.answers {
-		for n := range t.answers[i].words {
-			t.answers[i].words[n].Store(math.MaxInt64)
+		for n := range t.answers[i].entries {
+			t.answers[i].entries[n].Store(math.MaxInt64)
 		}
 	}
 }

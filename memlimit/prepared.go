@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"fairshare"
 )
@@ -88,7 +89,7 @@ func (l *Limiter) Prepare(limits, keys []int) fairshare.PreparedTakes {
 // A spending is a take of a limit that is charged on arrival, on its way. low and high are what is to be stored.
 type spending struct {
 	set       *set
-	words     *[2]uint64 // of its state; nil: it has none yet
+	state     *[2]uint64 // of its state; nil: it has none yet
 	low, high uint64
 }
 
@@ -101,7 +102,11 @@ func (p *prepared) Take(now time.Time, keys [][]byte, names *fairshare.KeyNames)
 	shards := uint64(0)
 	for i := range p.keys {
 		name := &names[i%len(names)]
-		name[0] = l.table.secret.hash(keys[i])
+		if i > 0 && unsafe.SliceData(keys[i]) == unsafe.SliceData(keys[0]) && len(keys[i]) == len(keys[0]) {
+			name[0] = names[0][0] // they are the same memory
+		} else {
+			name[0] = l.table.secret.hash(keys[i])
+		}
 		if len(p.keys[i].tracked) > 0 {
 			name[1] = l.slots.second.hash(keys[i])
 			shards |= 1 << shardOf(name[0])
@@ -158,8 +163,8 @@ func (p *prepared) spendAll(all []spending, names *fairshare.KeyNames, now int64
 		tag := tagOf(names[take.key%fairshare.MaxPreparedKeys][0] ^ take.salt)
 		var low, high uint64 // of its state
 		if slot := set.find(take.id, tag); slot >= 0 {
-			s.words = &set.slot[slot]
-			low, high = s.words[0]&lowMask, s.words[1]
+			s.state = &set.slot[slot]
+			low, high = s.state[0]&lowMask, s.state[1]
 		} else if set.overflowed() || !t.roomFor(take.l, 1, set, now) {
 			giveUp(all[:i+1])
 			return false
@@ -173,7 +178,7 @@ func (p *prepared) spendAll(all []spending, names *fairshare.KeyNames, now int64
 			case gone == 0:
 			case gone == 1:
 				prev, cur = cur, 0
-			case gone <= narrowNumbers-narrowNumbers>>2 || s.words == nil:
+			case gone <= narrowNumbers-narrowNumbers>>2 || s.state == nil:
 				prev, cur = 0, 0
 			default: // the state is ahead of now
 				prev = take.allowed
@@ -185,7 +190,7 @@ func (p *prepared) spendAll(all []spending, names *fairshare.KeyNames, now int64
 		}
 		l := take.l
 		v := l.blank(now)
-		if s.words != nil {
+		if s.state != nil {
 			v = l.narrow(low, high, now)
 		}
 		if !l.passes(&v, 1) {
@@ -193,18 +198,18 @@ func (p *prepared) spendAll(all []spending, names *fairshare.KeyNames, now int64
 			return false
 		}
 		l.spend(&v, 1)
-		s.low, s.high = l.words(tag, &v)
+		s.low, s.high = l.encode(tag, &v)
 	}
 	for i := range all {
 		s := &all[i]
-		if s.words == nil {
+		if s.state == nil {
 			take := &spent[i]
 			t.begin(s, take.l, names[take.key%fairshare.MaxPreparedKeys][0]^take.salt, now)
 		}
-		if s.words[0] != s.low {
-			storeWord(&s.words[0], s.low)
+		if s.state[0] != s.low {
+			storeWord(&s.state[0], s.low)
 		}
-		storeWord(&s.words[1], s.high)
+		storeWord(&s.state[1], s.high)
 		s.set.unlock()
 	}
 	return true
@@ -223,7 +228,7 @@ func (t *table) begin(s *spending, l *limit, hash uint64, now int64) {
 	t.evict(p, l, now, false)
 	t.noteStored(s.low)
 	t.noteUse(t.home(hash), false)
-	s.words = &s.set.slot[p.slot]
+	s.state = &s.set.slot[p.slot]
 }
 
 // holderOf returns a key on its way through holdings.
