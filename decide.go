@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"fairshare/internal/network"
 )
 
 // Decide judges one request on arrival. The proxy, the middleware, [Guard.Do]
@@ -57,11 +55,7 @@ func (g *Guard) decide(ctx context.Context, d *decision, v *Verdict) error {
 	if g.standing {
 		d.client = clientName{}
 		if d.aged = d.req.Addr.IsValid(); d.aged {
-			bits := g.bits6
-			if d.req.Addr.Is4() {
-				bits = g.bits4
-			}
-			d.client = g.history.name(d.req.Addr, bits, d.req.Via)
+			d.client = g.history.nameOf(d.cutAddr(), d.req.Via)
 			d.aged = !d.req.Via.IsValid() && g.history.meet(&d.client, d.now)
 		}
 	}
@@ -206,24 +200,40 @@ func (d *decision) key(limit int) []byte {
 	if d.known>>of&1 != 0 {
 		return d.keyOf[of]
 	}
-	begin := len(d.keys)
-	switch { // as appendKey, and faster
-	case use.only == 0 || !d.isPlainClient() || use.only == ByVisitor && d.req.Visitor.ID != 0:
-		d.keys = d.appendKey(d.keys, d.guard.limits[limit].By)
-	case use.only == ByNetwork:
-		d.keys = appendAddr(d.keys, ByNetwork, d.req.Addr, network.Bits4, network.Bits6)
-	default:
-		d.keys = appendAddr(d.keys, ByAddr, d.req.Addr, d.guard.bits4, d.guard.bits6)
+	// As appendKey, and faster. A client without a visitor's ID has the same key by visitor as by address.
+	isAddr := use.only == ByAddr || use.only == ByVisitor && d.req.Visitor.ID == 0
+	plain := (isAddr || use.only == ByNetwork) && d.isPlainClient()
+	key := d.addrKey
+	if !plain || !isAddr || key == nil {
+		begin := len(d.keys)
+		switch {
+		case !plain:
+			d.keys = d.appendKey(d.keys, d.guard.limits[limit].By)
+		case isAddr:
+			d.keys = d.cutAddr().own.appendKey(d.keys, ByAddr)
+		default:
+			d.keys = d.cutAddr().network.appendKey(d.keys, ByNetwork)
+		}
+		if d.site >= 0 && d.guard.policy.SitesApart {
+			d.keys = appendSite(d.keys, d.siteName())
+		}
+		if key = d.keys[begin:len(d.keys):len(d.keys)]; plain && isAddr {
+			d.addrKey = key
+		}
 	}
-	if d.site >= 0 && d.guard.policy.SitesApart {
-		d.keys = appendSite(d.keys, d.siteName())
-	}
-	key := d.keys[begin:len(d.keys):len(d.keys)]
 	if of < manyKeys {
 		d.known |= 1 << of
 		d.keyOf[of] = key
 	}
 	return key
+}
+
+// cutAddr returns the request's address, cut to the client and to its network.
+func (d *decision) cutAddr() *cutAddr {
+	if !d.isCut {
+		d.isCut, d.addr = true, cut(d.req.Addr, d.guard.bits4, d.guard.bits6)
+	}
+	return &d.addr
 }
 
 // isPlainClient reports whether nothing but the address is in the request's key by address.

@@ -46,6 +46,9 @@ type decision struct {
 	pageKnown bool // page is filled in
 
 	keys       []byte // memory of the keys
+	addr       cutAddr
+	isCut      bool   // addr is filled in
+	addrKey    []byte // the key of a plain client by address; nil until it is known
 	known      uint64 // the numbers of limitUse.key whose keys are in keyOf
 	keyOf      [manyKeys][]byte
 	buf        []byte // of fold
@@ -54,11 +57,13 @@ type decision struct {
 	cookie     cookieState
 	referer    refererSet // kinds of its Referer fields; 0 until known
 
-	aged   bool // the client has standing by age
-	client clientName
-	hashes struct{ page, query uint64 } // of the request for limits with Distinct; 0 until known
-	shows  uint64                       // places in guard.seen that an answer 2xx shows to the client
-	crowd  int                          // the rule whose bans limit newcomers of the client's network, or −1
+	aged       bool // the client has standing by age
+	client     clientName
+	hashes     struct{ page, query uint64 } // of the request for limits with Distinct; 0 until known
+	shown      uint64                       // of these, the places whose paths the request's path fits
+	shows      uint64                       // places in guard.seen that an answer 2xx shows to the client
+	shownKnown bool                         // shown is filled in
+	crowd      int                          // the rule whose bans limit newcomers of the client's network, or −1
 
 	dryBlock *compiledRule // the rule of DryRunFinding, if it is a block; else nil
 
@@ -100,7 +105,7 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.taken, d.tried, d.probe, d.shows = false, false, false, 0
 	d.group, d.holds, d.released = nil, false, 0
 	d.hashes.page, d.hashes.query, d.dryBlock = 0, 0, nil
-	d.keys, d.known = d.keys[:0], 0
+	d.keys, d.known, d.isCut, d.addrKey, d.shownKnown = d.keys[:0], 0, false, nil, false
 	d.folded, d.pageKnown, d.cookie, d.referer = false, false, cookieUnknown, 0
 	d.agent.hashed, d.agent.looked, d.query.hashed, d.query.looked = false, false, false, false
 	d.covered, d.counts, d.kindKnown = d.covered[:0], false, false

@@ -1,7 +1,6 @@
 package fairshare
 
 import (
-	"encoding/binary"
 	"hash/fnv"
 	mathbits "math/bits"
 	"math/rand/v2"
@@ -11,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"fairshare/internal/network"
 	"fairshare/internal/offheap"
 )
 
@@ -84,32 +82,33 @@ type clientName struct {
 // name returns the name of the client whose addresses share the first bits of
 // addr; via as in a [Request].
 func (h *History) name(addr netip.Addr, bits int, via netip.Addr) clientName {
-	h.once.Do(func() {
-		for i := range h.secret {
-			h.secret[i] = rand.Uint64()
-		}
-		h.aged = offheap.Slice[atomic.Uint64](h, historySets*maxAged)
-		h.shown = offheap.Slice[atomic.Uint64](h, shownSets*shownSetSize)
-	})
-	networkBits := network.Bits6
-	if addr.Is4() {
-		bits, networkBits = 96+bits, 96+network.Bits4
-	}
-	own, set := h.hash(addr, bits), h.hash(addr, networkBits)
+	c := cut(addr, bits, bits)
+	return h.nameOf(&c, via)
+}
+
+// nameOf is name for an address that is cut.
+func (h *History) nameOf(c *cutAddr, via netip.Addr) clientName {
+	h.once.Do(h.make)
+	own, set := h.hash(c.own, c.ownBits), h.hash(c.network, c.networkBits)
 	if via.IsValid() { // a peer can name any network: its clients have some sets, not all
-		of := h.hash(via, 128)
+		of := h.hash(wordsOf(via), 128)
 		set, own = of+set%peerSets, own^of
 	}
 	return clientName{1 + int(set&(historySets-1)), own}
 }
 
-// hash hashes the first bits of an address. Nobody who does not know the secret
+func (h *History) make() {
+	for i := range h.secret {
+		h.secret[i] = rand.Uint64()
+	}
+	h.aged = offheap.Slice[atomic.Uint64](h, historySets*maxAged)
+	h.shown = offheap.Slice[atomic.Uint64](h, shownSets*shownSetSize)
+}
+
+// hash hashes an address cut to its first bits. Nobody who does not know the secret
 // finds two addresses with the same hash.
-func (h *History) hash(addr netip.Addr, bits int) uint64 {
-	a := addr.As16()
-	high := binary.BigEndian.Uint64(a[:8]) & network.Mask(bits)
-	low := binary.BigEndian.Uint64(a[8:]) & network.Mask(bits-64)
-	return fold(fold(high^h.secret[0], low^h.secret[1])^uint64(bits), h.secret[2])
+func (h *History) hash(w addrWords, bits int) uint64 {
+	return fold(fold(w[0]^h.secret[0], w[1]^h.secret[1])^uint64(bits), h.secret[2])
 }
 
 // fold multiplies two numbers and adds the halves of the product.
@@ -126,10 +125,9 @@ func (h *History) set(c *clientName) (set []atomic.Uint64, name uint64) {
 
 // meet notes that a client sends a request, and reports whether it has standing
 // by age.
-func (h *History) meet(client *clientName, at time.Time) bool {
-	defer runtime.KeepAlive(h)
+func (h *History) meet(client *clientName, at time.Time) (aged bool) {
 	set, name := h.set(client)
-	now := ticks(at)
+	now, met := ticks(at), false
 	for i := range set {
 		w := set[i].Load()
 		if w>>(2*tickBits) != name {
@@ -144,10 +142,14 @@ func (h *History) meet(client *clientName, at time.Time) bool {
 			next = name<<(2*tickBits) | first<<tickBits | now
 			set[i].CompareAndSwap(w, next) // another request of the client notes the same
 		}
-		return first == hasAged
+		met, aged = true, first == hasAged
+		break
 	}
-	h.put(set, name<<(2*tickBits)|min(now, hasAged-1)<<tickBits|now, now)
-	return false
+	if !met {
+		h.put(set, name<<(2*tickBits)|min(now, hasAged-1)<<tickBits|now, now)
+	}
+	runtime.KeepAlive(h)
+	return aged
 }
 
 // knows reports whether a client has standing by age, and changes nothing.
@@ -321,11 +323,20 @@ func (d *decision) noteShown() {
 	if len(d.guard.seen) == 0 || d.req.Method != "GET" || d.req.OddPath {
 		return
 	}
+	if !d.shownKnown {
+		d.shown, d.shownKnown = d.findShown(), true
+	}
+	d.shows |= d.shown
+}
+
+// findShown returns the places in guard.seen whose paths the request's path fits.
+func (d *decision) findShown() (places uint64) {
 	for i := range d.guard.seen {
 		if d.guard.seen[i].paths.match(d, d.req.Path) {
-			d.shows |= 1 << i
+			places |= 1 << i
 		}
 	}
+	return places
 }
 
 // hasSeen reports whether the client has seen a page of a place in guard.seen.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -208,15 +209,51 @@ func appendValue(b []byte, part KeyPart, value string) []byte {
 // appendAddr appends an address cut to its first bits; an invalid one counts
 // as all zero.
 func appendAddr(b []byte, kind KeyKind, addr netip.Addr, bits4, bits6 int) []byte {
-	b = append(b, byte(kind))
-	if !addr.IsValid() {
-		return append(b, make([]byte, 16)...)
-	}
 	bits := bits6
 	if addr.Is4() || addr.Is4In6() {
 		bits = 96 + bits4
 	}
+	words := wordsOf(addr)
+	return words.cut(bits).appendKey(b, kind)
+}
+
+// addrWords are the two halves of an address, an IPv4 address in its IPv6 form. An invalid one is all zero.
+type addrWords [2]uint64
+
+func wordsOf(addr netip.Addr) addrWords {
 	a := addr.As16()
-	b = binary.BigEndian.AppendUint64(b, binary.BigEndian.Uint64(a[:8])&network.Mask(bits))
-	return binary.BigEndian.AppendUint64(b, binary.BigEndian.Uint64(a[8:])&network.Mask(bits-64))
+	return addrWords{binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])}
+}
+
+// cut returns the address with its first bits only.
+func (w addrWords) cut(bits int) addrWords {
+	return addrWords{w[0] & network.Mask(bits), w[1] & network.Mask(bits-64)}
+}
+
+// appendKey appends the key of an address that is cut.
+func (w addrWords) appendKey(b []byte, kind KeyKind) []byte {
+	n := len(b)
+	b = slices.Grow(b, addrKey)[:n+addrKey]
+	key := b[n:]
+	key[0] = byte(kind)
+	binary.BigEndian.PutUint64(key[1:], w[0])
+	binary.BigEndian.PutUint64(key[9:], w[1])
+	return b
+}
+
+// A cutAddr is an address cut to a client, and to its network.
+type cutAddr struct {
+	own, network         addrWords
+	ownBits, networkBits int // of the IPv6 form
+}
+
+// cut cuts an address, of which some bits stand for a client.
+func cut(addr netip.Addr, bits4, bits6 int) (c cutAddr) {
+	c.ownBits, c.networkBits = bits6, network.Bits6
+	if addr.Is4() || addr.Is4In6() {
+		c.ownBits, c.networkBits = 96+bits4, 96+network.Bits4
+	}
+	words := wordsOf(addr)
+	c.own, c.network = words.cut(c.ownBits), words.cut(c.networkBits)
+	return c
 }

@@ -329,6 +329,7 @@ func (x *walkIndex) pathSets(d *decision) (paths uint64) {
 	if x.salt != 0 {
 		hash = maphash.String(d.guard.seed, path) ^ x.salt
 		if known, sets := slots.get(hash); known != 0 {
+			d.shown, d.shownKnown = known>>1, len(d.guard.seen) < maxSeen
 			return sets
 		}
 	}
@@ -337,7 +338,8 @@ func (x *walkIndex) pathSets(d *decision) (paths uint64) {
 		paths |= x.paths.match(d, trimSlash(path)) & x.strict
 	}
 	if x.salt != 0 {
-		slots.put(hash, 1, paths)
+		d.shown, d.shownKnown = d.findShown(), true
+		slots.put(hash, d.shown<<1|1, paths) // without the last of maxSeen places
 	}
 	return paths
 }
@@ -357,7 +359,7 @@ func (g *Guard) walk(d *decision, v *Verdict) *compiledRule {
 	} else if b := g.begin(d, method, candidates); b != nil {
 		passed, known, plain = &x.texts, b.known, b.plain
 	}
-	if d.req.Attempt == NoAttempt && !d.req.Excess {
+	if passed != &x.texts && d.req.Attempt == NoAttempt && !d.req.Excess { // otherwise begin has done it
 		for i, rules := range x.attempts {
 			candidates[i] &^= rules
 		}
