@@ -16,12 +16,16 @@ import (
 //	16 bits  of keys whose marks end before it
 //	32 bits  the epoch of the word, in which the last of its marks ends
 //
-// The zero word has no mark. Words change on their own, so nothing needs to be swept. A word that is more than an
-// epoch old keeps its marks until the next one, in case the time of its change is a wrong one, far ahead.
+// The zero word has no mark. Words change on their own, so nothing needs to be swept.
+//
+// Times may go back, so that states that were fresh count again. Then all keys count as marked that are looked at in
+// an epoch before the latest one in which a mark was removed. A word that is more than an epoch old keeps its marks
+// until the next one. So a single wrong time far ahead removes none.
 type answerMarks struct {
 	entries []atomic.Uint64 // a power of two
 	shift   uint8           // what is left of a hash is the number of its mark
 	epoch   uint8           // the length of an epoch is 2^epoch ns
+	removed atomic.Int64    // the latest epoch in which a mark was removed
 }
 
 const (
@@ -33,28 +37,34 @@ const (
 	longEpoch  = 48 // 78 hours, at least
 )
 
-// newAnswerMarks returns marks for a table of so many sets. They take at most 1/1024 of the memory of these.
-func newAnswerMarks(sets int, epoch uint8) answerMarks {
+// make makes room for the marks of a table of so many sets, in at most 1/1024 of the memory of these.
+func (m *answerMarks) make(sets int, epoch uint8) {
 	length := max(0, bits.Len(uint(sets))-7)
-	return answerMarks{make([]atomic.Uint64, 1<<length), uint8(60 - length), epoch}
+	m.entries, m.shift, m.epoch = make([]atomic.Uint64, 1<<length), uint8(60-length), epoch
 }
 
 // number returns the number of the mark of a key, whose hash has no salt.
 func (m *answerMarks) number(hash uint64) uint64 { return hash >> (m.shift & 63) }
 
+// epochOf returns the number of the epoch of a time.
+func (m *answerMarks) epochOf(at int64) int64 { return at >> (m.epoch & 63) }
+
 // has reports whether a key has a mark at time now.
 func (m *answerMarks) has(hash uint64, now int64) bool {
-	at := m.number(hash)
-	word := m.entries[at/marksPerWord%uint64(len(m.entries))].Load()
-	if word == 0 {
-		return false
+	at, present := m.number(hash), m.epochOf(now)
+	word := m.entries[at/marksPerWord].Load()
+	if word != 0 {
+		switch left := int32(uint32(word>>epochShift) - uint32(present)); {
+		case left > 0:
+			word |= word >> marksPerWord
+		case left < 0:
+			word = 0
+		}
+		if word>>(at%marksPerWord)&1 != 0 {
+			return true
+		}
 	}
-	if left := int32(uint32(word>>epochShift) - uint32(now>>m.epoch)); left > 0 {
-		word |= word >> marksPerWord
-	} else if left < 0 {
-		return false
-	}
-	return word>>(at%marksPerWord)&1 != 0
+	return present < m.removed.Load() // after the word, see addAt
 }
 
 // add adds the mark of a key, whose states are fresh at a time end; now is the present time.
@@ -63,15 +73,20 @@ func (m *answerMarks) add(hash uint64, now, end int64) { m.addAt(m.number(hash),
 // addAt is add by the number of the mark.
 func (m *answerMarks) addAt(at uint64, now, end int64) {
 	word, bit := &m.entries[at/marksPerWord], uint64(1)<<(at%marksPerWord)
-	present, last := uint32(now>>m.epoch), uint32(end>>m.epoch)
+	now, end = m.epochOf(now), m.epochOf(end)
+	present, last := uint32(now), uint32(end)
 	for {
 		old := word.Load()
 		epoch, current, before := uint32(old>>epochShift), old&marksMask, old>>marksPerWord&marksMask
+		had := current | before
 		switch left := int32(epoch - present); {
 		case left == 0:
 			before = 0
 		case left == -1:
 			before, current = 0, 0
+		}
+		if had != current|before {
+			m.noteRemoved(now) // before the marks are gone
 		}
 		switch later := int32(last - epoch); {
 		case current|before == 0:
@@ -97,8 +112,19 @@ func (m *answerMarks) addAll(first, last, salt uint64, now, end int64) {
 	}
 }
 
-// clear removes all marks.
+// noteRemoved notes that marks are removed in an epoch.
+func (m *answerMarks) noteRemoved(epoch int64) {
+	for {
+		latest := m.removed.Load()
+		if epoch <= latest || m.removed.CompareAndSwap(latest, epoch) {
+			return
+		}
+	}
+}
+
+// clear removes all marks, before the sets of all present states are reset.
 func (m *answerMarks) clear() {
+	m.removed.Store(0)
 	for i := range m.entries {
 		m.entries[i].Store(0)
 	}

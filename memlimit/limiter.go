@@ -438,7 +438,7 @@ func (t *table) live(now int64) (states int64, share float64) {
 // must not be settled afterwards.
 func (l *Limiter) Reset() {
 	t := l.table
-	for i := range t.answers { // before the sets: a state that comes now keeps its mark
+	for i := range t.answers { // before the sets: a state that is stored in one afterwards keeps its mark
 		t.answers[i].clear()
 	}
 	for n := range t.used.all() {

@@ -35,6 +35,7 @@ type pairedLimiters struct {
 	takes   [2]fairshare.PreparedTakes
 	of      []fairshare.Take      // the same, where Cost is the number of the key
 	held    fairshare.ResourceSet // of these
+	roomy   bool                  // see runPaired
 }
 
 // markAll marks all sets and all keys, without an end.
@@ -232,7 +233,7 @@ func (p *pairedLimiters) restart() {
 		sets += p.r.Int64N(sets)
 	}
 	for i, l := range p.both {
-		next := opened(p.t, sets*setBytes, p.limits...)
+		next := p.opened(sets)
 		if _, err := next.Load(bytes.NewReader(snapshotOf(p.t, l, p.now)), p.now); err != nil {
 			p.t.Fatal(err)
 		}
@@ -242,33 +243,61 @@ func (p *pairedLimiters) restart() {
 	p.prepare()
 }
 
-// runPaired compares a limiter with one that looks at all sets.
-func runPaired(t *testing.T, seed uint64, sets int64, steps int) (compared int) {
-	t.Helper()
-	p := &pairedLimiters{t: t, r: rand.New(rand.NewPCG(seed, 1)), now: start, limits: slices.Clone(markedLimits)}
-	for i := range p.both {
-		p.both[i] = opened(t, sets*setBytes, p.limits...)
+// opened opens a limiter with a table of so many sets. Its marks have short epochs or, in a roomy table, a single word.
+func (p *pairedLimiters) opened(sets int64) *Limiter {
+	l := opened(p.t, sets*setBytes, p.limits...)
+	for i := range l.table.answers {
+		marks := &l.table.answers[i]
+		if p.roomy {
+			marks.make(64, marks.epoch)
+		}
+		marks.epoch -= uint8(p.r.IntN(10))
 	}
-	p.both[1].table.plant(p.both[0].table.seed)
+	return l
+}
+
+// runPaired compares a limiter with one that looks at all sets. In a roomy table the time is a wrong one now and
+// then. In others, states that are fresh then would make room for new ones if their sets are looked at.
+func runPaired(t *testing.T, run uint64, sets int64, steps int, roomy bool) (compared int) {
+	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("in run %d", run)
+		}
+	}()
+	p := &pairedLimiters{t: t, r: rand.New(rand.NewPCG(run, 1)), now: start, limits: slices.Clone(markedLimits),
+		roomy: roomy}
+	if roomy {
+		sets += 4000
+	}
+	for i := range p.both {
+		p.both[i] = p.opened(sets)
+	}
+	for _, l := range p.both {
+		l.table.plant(seed{byte(run), byte(run >> 8)})
+	}
 	p.both[1].slots.second = p.both[0].slots.second
 	for i := range 10 {
 		p.keys = append(p.keys, append(make([]byte, 16), byte(i)))
 	}
 	p.prepare()
-	ahead := time.Duration(0)
+	wrong, ahead := 0, time.Duration(0) // for so many steps the time is so far ahead
 	for range steps {
 		if p.both[0].HasLost() || p.both[1].HasLost() { // which ones may differ
 			break
 		}
-		was := p.now
-		wrong := p.r.IntN(64) == 0 // a time far ahead
-		if wrong {
-			ahead += 200 * 24 * time.Hour
-			p.now = was.Add(ahead)
+		if roomy && wrong == 0 && p.r.IntN(40) == 0 {
+			wrong = 1 + p.r.IntN(10)
+			ahead = time.Duration(p.r.ExpFloat64() * []float64{1e10, 1e12, 1e13, 1e16}[p.r.IntN(4)])
 		}
-		p.step()
-		if wrong {
+		was := p.now
+		if wrong > 0 {
+			wrong--
+			p.now = was.Add(ahead)
+			p.step()
 			p.now = was
+		} else {
+			p.step()
 		}
 		compared++
 	}
@@ -286,7 +315,7 @@ func TestMarksChangeNothing(t *testing.T) {
 	}
 	compared := 0
 	for seed := range rounds {
-		compared += runPaired(t, seed, int64(12+seed%100), 1000)
+		compared += runPaired(t, seed, int64(12+seed%100), 1000, seed%4 == 0)
 	}
 	if compared < int(rounds)*100 {
 		t.Errorf("%d steps in %d rounds", compared, rounds)
@@ -295,8 +324,8 @@ func TestMarksChangeNothing(t *testing.T) {
 }
 
 func FuzzMarks(f *testing.F) {
-	f.Add(uint64(1), uint8(30))
-	f.Fuzz(func(t *testing.T, seed uint64, sets uint8) { runPaired(t, seed, 2+int64(sets), 500) })
+	f.Add(uint64(1), uint8(30), true)
+	f.Fuzz(func(t *testing.T, seed uint64, sets uint8, roomy bool) { runPaired(t, seed, 2+int64(sets), 500, roomy) })
 }
 
 // A charge of one goroutine counts for a look that another one begins later, and sets are marked by

@@ -253,8 +253,8 @@ func (t *table) fill(memory int64) (err error) {
 			longest = max(longest, l.w)
 		}
 	}
-	t.answers[0] = newAnswerMarks(n, shortEpoch)
-	t.answers[1] = newAnswerMarks(n, uint8(max(longEpoch, bits.Len64(2*longest))))
+	t.answers[0].make(n, shortEpoch)
+	t.answers[1].make(n, uint8(max(longEpoch, bits.Len64(2*longest))))
 	if t.sets, t.mapped, err = takeMemory(n); err == nil && t.mapped != nil {
 		runtime.AddCleanup(t, returnMemory, t.mapped)
 	}
@@ -495,7 +495,6 @@ func (t *table) noteUse(n int, guest bool) {
 // chosen from as well. put gives the state up if all places are pinned.
 func (t *table) put(p *spot, n int, second bool, l *limit, hash uint64, v *view, now int64, pinned []work) {
 	tag := tagOf(hash)
-	t.noteAnswers(l, hash, v, now)
 	if p.slot < 0 {
 		home, next := &t.sets[n], (*set)(nil)
 		if second {
@@ -513,6 +512,7 @@ func (t *table) put(p *spot, n int, second bool, l *limit, hash uint64, v *view,
 			home.mark(true)
 		}
 	}
+	t.noteAnswers(l, hash, v, now) // after noteUse, see Reset
 	l.store(p.in, p.slot, tag, v)
 }
 
