@@ -125,11 +125,7 @@ func (g *Guard) AwaitedLists(req *Request, found func(list string, wait time.Dur
 		return
 	}
 	if g.standing && req.Addr.IsValid() {
-		bits := g.bits6
-		if req.Addr.Is4() {
-			bits = g.bits4
-		}
-		d.client = g.history.name(req.Addr, bits, req.Via)
+		d.client = g.clientOf(req)
 	}
 	for _, i := range d.set.awaiting {
 		m, others := g.rules[i].match, true

@@ -57,12 +57,8 @@ func (g *Guard) Expect(next []*Request) (sum uint64) {
 		some := next[:min(len(next), len(sets))]
 		next = next[len(some):]
 		for i, req := range some {
-			if bits := g.bits6; req.Addr.IsValid() {
-				if req.Addr.Is4() {
-					bits = g.bits4
-				}
-				name := g.history.name(req.Addr, bits, req.Via)
-				sets[i], named = (name.set-1)*maxAged, true
+			if req.Addr.IsValid() {
+				sets[i], named = (g.clientOf(req).set-1)*maxAged, true
 			}
 		}
 		if aged := g.history.aged; named && aged != nil {

@@ -298,11 +298,7 @@ func (g *Guard) UseHistory(h *History) { g.history, g.standing = h, true }
 func (g *Guard) HasStanding(req *Request) bool {
 	d := decision{guard: g, req: req}
 	if g.standing && req.Addr.IsValid() && !req.Via.IsValid() {
-		bits := g.bits6
-		if req.Addr.Is4() {
-			bits = g.bits4
-		}
-		client := g.history.name(req.Addr, bits, req.Via)
+		client := g.clientOf(req)
 		d.aged = g.history.knows(&client, req.Time)
 	}
 	return d.hasStanding()

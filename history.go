@@ -86,6 +86,12 @@ func (h *History) name(addr netip.Addr, bits int, via netip.Addr) clientName {
 	return h.nameOf(&c, via)
 }
 
+// clientOf returns the name of the client of a request.
+func (g *Guard) clientOf(req *Request) clientName {
+	c := cut(req.Addr, g.bits4, g.bits6)
+	return g.history.nameOf(&c, req.Via)
+}
+
 // nameOf is name for an address that is cut.
 func (h *History) nameOf(c *cutAddr, via netip.Addr) clientName {
 	h.once.Do(h.make)

@@ -61,11 +61,7 @@ func (g *Guard) Usage(ctx context.Context, req *Request, now time.Time, found fu
 	}()
 	d.probe, d.crowd, d.aged, d.client = true, -1, false, clientName{}
 	if g.standing && req.Addr.IsValid() && !req.Via.IsValid() {
-		bits := g.bits6
-		if req.Addr.Is4() {
-			bits = g.bits4
-		}
-		d.client = g.history.name(req.Addr, bits, req.Via)
+		d.client = g.clientOf(req)
 		d.aged = g.history.knows(&d.client, d.now)
 	}
 	var v Verdict
