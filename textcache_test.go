@@ -40,3 +40,30 @@ func TestTextsAreRememberedAsTheyAreFound(t *testing.T) {
 		t.Errorf("only %d requests had a text that was remembered", remembered)
 	}
 }
+
+// A slot that several writers have left in parts fits none of their texts, unless the parts are the same.
+func TestPartsOfSeveralWritersFitNoText(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 8))
+	type entry struct{ hash, known, holds uint64 }
+	for range 2000 {
+		var written [3]entry
+		for i := range written {
+			written[i] = entry{rnd.Uint64() / 1024 * 1024, 1 + rnd.Uint64N(4), rnd.Uint64N(4)} // of the same slot
+		}
+		var slots [3]textSlots
+		for i, e := range written {
+			slots[i].put(e.hash, e.known, e.holds)
+		}
+		mixed, known, holds := rnd.IntN(3), rnd.IntN(3), rnd.IntN(3)
+		slot := &slots[0][0]
+		slot.mixed.Store(written[mixed].hash ^ mixBits(written[mixed].known, written[mixed].holds))
+		slot.known.Store(written[known].known)
+		slot.holds.Store(written[holds].holds)
+		for _, e := range written {
+			got, of := slots[0].get(e.hash)
+			if got != 0 && (got != e.known || of != e.holds) {
+				t.Fatalf("%+v: bits %#x and %#x are found", e, got, of)
+			}
+		}
+	}
+}
