@@ -129,17 +129,8 @@ func splitOutside(s string, sep byte) (parts []string) {
 }
 
 func readMilliseconds(text string) time.Duration {
-	m := decimal.FindStringSubmatch(text)
-	if m == nil {
-		return -1
-	}
-	// Larger exponents have the same result, unless thousands of digits compensate
-	// for them.
-	if e, err := strconv.Atoi(m[1]); m[1] != "" && (err != nil || e > 9_999 || e < -9_999) {
-		text = regexp.MustCompile(`[eE].*`).ReplaceAllString(text, "e"+strings.TrimLeft(m[1], "+0123456789")+"9999")
-	}
-	r, ok := new(big.Rat).SetString(text)
-	if !ok || r.Sign() < 0 {
+	r := readNumber(text)
+	if r == nil {
 		return -1
 	}
 	r.Mul(r, big.NewRat(int64(time.Millisecond), 1))
@@ -148,6 +139,24 @@ func readMilliseconds(text string) time.Duration {
 	}
 	f, _ := r.Float64()
 	return time.Duration(math.Round(f))
+}
+
+// readNumber returns a number that is not negative; nil for other texts.
+func readNumber(text string) *big.Rat {
+	m := decimal.FindStringSubmatch(text)
+	if m == nil {
+		return nil
+	}
+	// Larger exponents have the same result, unless thousands of digits compensate
+	// for them.
+	if e, err := strconv.Atoi(m[1]); m[1] != "" && (err != nil || e > 9_999 || e < -9_999) {
+		text = regexp.MustCompile(`[eE].*`).ReplaceAllString(text, "e"+strings.TrimLeft(m[1], "+0123456789")+"9999")
+	}
+	r, ok := new(big.Rat).SetString(text)
+	if !ok || r.Sign() < 0 {
+		return nil
+	}
+	return r
 }
 
 func FuzzTiming(f *testing.F) {
