@@ -20,7 +20,8 @@ type request struct {
 	refs    []ref
 	set     uint64 // shards
 	given   []given
-	away    bool // a master of one of the keys is away
+	away    bool      // a master of one of the keys is away
+	aside   *question // nobody waits for its answer
 }
 
 // An item is a limit and key of a request.
@@ -136,6 +137,10 @@ func (l *Limiter) Take(_ context.Context, now time.Time, takes []fairshare.Take,
 		r.refs = r.refs[:0]
 		q, _ = l.decide(r, at, tallies, false)
 	}
+	if r.aside != nil {
+		l.submit(r.aside) // which locks shards if too many questions wait
+		r.aside = nil
+	}
 	if q != nil {
 		return l.await(r, q, at, tallies)
 	}
@@ -231,8 +236,7 @@ func (l *Limiter) decide(r *request, at time.Time, tallies []fairshare.Tally, fi
 		}
 		c.stats.reads.Add(1) // nobody waits for what a dry run says
 		q.state.Store(abandonedPass)
-		l.submit(q)
-		q = nil
+		r.aside, q = q, nil
 	}
 	if asked || r.away {
 		q = newQuestion()
