@@ -159,8 +159,8 @@ func (k *carrier) undo(a inquiry) {
 			e.acked += p.cost
 		case p.inView:
 		case p.spec.tracked:
-			e.own = max(0, e.own-p.cost)
-			p.spec.local.AddHeld(p.spec.index, key[:], -p.cost)
+			p.inView = true // until the question ends: its request may not wait, and give it back itself
+			c.queue(p.ref, e, false)
 		case !k.batch.states[p.state].reply.differs:
 			p.spec.charge(key[:], -p.cost, p.every, a.q.at)
 		}
