@@ -2,6 +2,7 @@ package redislimit
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 	"time"
 
@@ -137,12 +138,12 @@ func (b *book) next(last ref, k *bookKey) ref {
 }
 
 // add makes an entry for a key that has none. drop has the view forget what it has of
-// others for an entry that goes. The shard is locked.
-func (b *book) add(k *bookKey, tag uint64, tracked bool, now int64, drop func(*entry)) ref {
+// others for an entry that goes, which is none of keep. The shard is locked.
+func (b *book) add(k *bookKey, tag uint64, tracked bool, now int64, drop func(*entry), keep []ref) ref {
 	shard := k.shard()
 	sh := &b[shard]
 	var i int32
-	if len(sh.entries) < sh.most || !sh.evict(&i, now, drop, len(sh.entries) >= 2*sh.most) {
+	if len(sh.entries) < sh.most || !sh.evict(&i, now, drop, len(sh.entries) >= 2*sh.most, shard, keep) {
 		i = int32(len(sh.entries))
 		sh.entries = append(sh.entries, entry{})
 	}
@@ -154,7 +155,7 @@ func (b *book) add(k *bookKey, tag uint64, tracked bool, now int64, drop func(*e
 // evict makes room by a clock: the first entry that is not needed and was not
 // used since the hand came by. It reports false if all are needed. With force,
 // reports that wait are given up. The view still has their amounts.
-func (sh *bookShard) evict(i *int32, now int64, drop func(*entry), force bool) bool {
+func (sh *bookShard) evict(i *int32, now int64, drop func(*entry), force bool, shard int, keep []ref) bool {
 	for range 2 * len(sh.entries) {
 		sh.hand = (sh.hand + 1) % len(sh.entries)
 		e := &sh.entries[sh.hand]
@@ -163,6 +164,9 @@ func (sh *bookShard) evict(i *int32, now int64, drop func(*entry), force bool) b
 		}
 		if e.used {
 			e.used = false
+			continue
+		}
+		if slices.Contains(keep, ref(shard)<<32|ref(sh.hand)) {
 			continue
 		}
 		drop(e)

@@ -206,7 +206,7 @@ func (q *question) resolve(c *core, want int32) {
 		sh.mu.Lock()
 		at, ok := c.book.find(&p.key)
 		if !ok { // it has gone
-			at = c.book.add(&p.key, p.tag, p.spec.tracked, q.at.UnixNano(), c.drop)
+			at = c.book.add(&p.key, p.tag, p.spec.tracked, q.at.UnixNano(), c.drop, nil)
 		}
 		e := c.book.at(at)
 		key := e.key.name.bytes()

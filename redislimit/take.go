@@ -80,7 +80,7 @@ func (l *Limiter) entries(r *request, now int64, create bool) {
 		if !s.private && !(s.viewOnly && create) {
 			k := bookKey{it.name, l.ids[it.limit]}
 			if at = c.book.next(last, &k); at == none {
-				at = c.entry(&k, it.key, s, now)
+				at = c.entry(&k, it.key, s, now, r.refs)
 			}
 			last = at
 		}
@@ -88,13 +88,13 @@ func (l *Limiter) entries(r *request, now int64, create bool) {
 	}
 }
 
-// entry returns the entry of a key, which the caller names otherwise. The shard is locked.
-func (c *core) entry(k *bookKey, key []byte, s *spec, now int64) ref {
+// entry returns the entry of a key, which the caller names otherwise. Those of keep stay. The shard is locked.
+func (c *core) entry(k *bookKey, key []byte, s *spec, now int64, keep []ref) ref {
 	if r, ok := c.book.find(k); ok {
 		c.book.at(r).used = true
 		return r
 	}
-	return c.book.add(k, c.secret.Load().tag(key), s.tracked, now, c.drop)
+	return c.book.add(k, c.secret.Load().tag(key), s.tracked, now, c.drop, keep)
 }
 
 // drop has the view forget what other members have of an entry that goes.

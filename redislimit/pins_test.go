@@ -1,0 +1,72 @@
+package redislimit
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"fairshare"
+	"fairshare/redislimit/redistest"
+)
+
+var pinLimits = []fairshare.Limit{
+	{Name: "hour", Resource: fairshare.Requests, N: 100, Window: time.Hour},
+	{Name: "day", Resource: fairshare.Requests, N: 500, Window: 24 * time.Hour},
+	{Name: "rate", Resource: fairshare.Requests, N: 60, Window: time.Minute, Algorithm: fairshare.GCRA},
+}
+
+var pinNow = time.Unix(1_800_000_000, 0)
+
+// openMember returns a member of a group. If the store is away it does not wait for it.
+func openMember(t *testing.T, url string, o Options) *Limiter {
+	t.Helper()
+	store, err := Connect(Connection{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if o.Away == AwayWhole {
+		cancel()
+	}
+	o.Store, o.Report, o.Memory = store, func(Event) {}, 1<<16
+	l, err := Open(ctx, pinLimits, Patient(o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = l.Close(ctx)
+	})
+	return l
+}
+
+// A new entry of a request does not take the place of another one of that request, even if no
+// other entry can go.
+func TestEntriesOfARequestStay(t *testing.T) {
+	l := openMember(t, redistest.Start(t).URL(), Options{})
+	c := l.core
+	for i := range c.book {
+		sh := &c.book[i]
+		sh.mu.Lock()
+		for j := range uint64(sh.most) {
+			k := bookKey{name{a: uint64(i)<<58 | j}, 0}
+			c.book.at(c.book.add(&k, 0, false, 0, c.drop, nil)).reading = true
+		}
+		sh.mu.Unlock()
+	}
+	r := newRequest(len(pinLimits))
+	for i := range pinLimits {
+		r.add(c.secret.Load(), i, []byte("new"))
+	}
+	c.book.lock(r.set)
+	defer c.book.unlock(r.set)
+	l.entries(r, pinNow.UnixNano(), true)
+	for i, at := range r.refs {
+		if e := c.book.at(at); e.key.id != l.ids[i] || e.key.name != r.items[i].name {
+			t.Errorf("limit %d: the entry is that of %d", l.ids[i], e.key.id)
+		}
+	}
+}
