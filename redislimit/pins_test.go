@@ -70,3 +70,46 @@ func TestEntriesOfARequestStay(t *testing.T) {
 		}
 	}
 }
+
+// A refund of a state whose entry has gone changes the state by no more than the refund.
+func TestRefundOfAForgottenState(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := openMember(t, url, Options{}), openMember(t, url, Options{})
+	takes, tallies := make([]fairshare.Take, len(pinLimits)), make([]fairshare.Tally, len(pinLimits))
+	for i := range takes {
+		takes[i] = fairshare.Take{Limit: i, Key: []byte("k"), Cost: 10}
+	}
+	if err := a.Take(t.Context(), pinNow, takes, tallies); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	q := newQuestion()
+	q.at = pinNow
+	for i, s := range a.specs {
+		name := a.core.secret.Load().name([]byte("k"))
+		q.parts = append(q.parts, part{key: bookKey{name, a.ids[i]}, tag: a.core.secret.Load().tag([]byte("k")),
+			inView: true, spec: s, cost: 4, amount: 4})
+	}
+	for i := range a.core.book {
+		sh := &a.core.book[i]
+		sh.mu.Lock()
+		sh.index = index{}
+		sh.index.init()
+		sh.entries = nil
+		sh.mu.Unlock()
+	}
+	q.resolve(a.core, refused)
+	if err := a.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Peek(t.Context(), pinNow, takes, tallies); err != nil {
+		t.Fatal(err)
+	}
+	for i := range tallies {
+		if tallies[i].Used != 6 {
+			t.Errorf("limit %s: %d are counted, want 6", pinLimits[i].Name, tallies[i].Used)
+		}
+	}
+}

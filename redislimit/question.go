@@ -209,6 +209,9 @@ func (q *question) resolve(c *core, want int32) {
 			at = c.book.add(&p.key, p.tag, p.spec.tracked, q.at.UnixNano(), c.drop, nil)
 		}
 		e := c.book.at(at)
+		if !ok {
+			e.at, e.every = q.at.UnixNano(), p.every
+		}
 		key := e.key.name.bytes()
 		sign := int64(1)
 		if !wanted {
