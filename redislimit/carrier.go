@@ -51,6 +51,7 @@ type carrier struct {
 	mu        sync.Mutex
 	inquiries []inquiry
 	urgent    []ref
+	most      int // of urgent, see unique
 	lazy      delays
 	notes     delays
 	held      delays // of tracked limits: without a rate, since others forget them after five seconds
@@ -64,6 +65,22 @@ type carrier struct {
 	batch batch
 }
 
+// unique keeps the first of the reports of each place if there are more than so many, and returns how many there may
+// be until the next time. When entries go that wait to be reported, others wait in their places: so while the store is
+// away, there would be ever more.
+func unique[T any](list []T, most int, place func(*T) ref) ([]T, int) {
+	if most = max(most, 2*batchStates); len(list) <= most {
+		return list, most
+	}
+	seen := make(map[ref]struct{}, len(list)/2)
+	list = slices.DeleteFunc(list, func(r T) bool {
+		before := len(seen)
+		seen[place(&r)] = struct{}{}
+		return len(seen) == before
+	})
+	return list, 2 * len(list)
+}
+
 // A delayed report is due at a monotonic time.
 type delayed struct {
 	ref ref
@@ -74,6 +91,7 @@ type delayed struct {
 type delays struct {
 	list []delayed
 	from int // those before are gone
+	most int // see unique
 }
 
 func (d *delays) waiting() []delayed { return d.list[d.from:] }
@@ -89,6 +107,10 @@ func (d *delays) next() int64 {
 // add adds a report, and reports whether it is the only one.
 func (d *delays) add(r delayed) bool {
 	d.list = append(d.list, r)
+	if rest := d.waiting(); len(rest) > max(d.most, 2*batchStates) {
+		d.list, d.from = append(d.list[:0], rest...), 0
+		d.list, d.most = unique(d.list, d.most, func(r *delayed) ref { return r.ref })
+	}
 	return len(d.waiting()) == 1
 }
 
@@ -148,7 +170,7 @@ func (c *core) queue(r ref, e *entry, urgent bool) {
 	k, wake := c.carrier(e.tag), true
 	k.mu.Lock()
 	if urgent {
-		k.urgent = append(k.urgent, r)
+		k.urgent, k.most = unique(append(k.urgent, r), k.most, func(r *ref) ref { return *r })
 	} else {
 		late := &k.lazy
 		if e.tracked {

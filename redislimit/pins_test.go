@@ -2,6 +2,7 @@ package redislimit
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -111,5 +112,29 @@ func TestRefundOfAForgottenState(t *testing.T) {
 		if tallies[i].Used != 6 {
 			t.Errorf("limit %s: %d are counted, want 6", pinLimits[i].Name, tallies[i].Used)
 		}
+	}
+}
+
+// What waits to be reported while the store is away takes bounded memory, however many clients come.
+func TestReportsThatWaitAreBounded(t *testing.T) {
+	l := openMember(t, "redis://127.0.0.1:1", Options{Away: AwayWhole})
+	tallies := make([]fairshare.Tally, 1)
+	entries := 2 * 64 * l.core.book[0].most
+	waits := func() (n int) {
+		for _, k := range l.core.routes.Load().only.carriers {
+			k.mu.Lock()
+			n += len(k.urgent) + len(k.lazy.list) + len(k.notes.list) + len(k.held.list)
+			k.mu.Unlock()
+		}
+		return n
+	}
+	for i := range 6 * entries {
+		takes := []fairshare.Take{{Key: fmt.Append(nil, i), Cost: 1}}
+		if err := l.Take(t.Context(), pinNow, takes, tallies); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := waits(); n > 4*entries {
+		t.Errorf("%d reports wait; there are %d entries", n, entries)
 	}
 }
