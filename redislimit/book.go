@@ -44,17 +44,17 @@ type entry struct {
 	key bookKey
 	tag uint64
 
-	base   [tokenBytes]byte // token of the state in the store that the view is based on
-	offset uint16           // of its record in the value in the store, see swap; 0: not known
-	views  uint32           // how often the view was replaced
-	ends   uint32           // when the key ends at the earliest: seconds of the Unix epoch
-	batch  int32            // its place in the batch that is on its way, and 1; 0: none
+	base    [tokenBytes]byte // token of the state in the store that the view is based on
+	offset  uint16           // of its record in the value in the store, see swap; 0: not known
+	views   uint32           // how often the view was replaced
+	ends    uint32           // when the key ends at the earliest: seconds of the Unix epoch
+	batch   int32            // its place in the batch that is on its way, and 1; 0: none
+	readers int32            // questions that wait for the state
 
 	tracked bool // see spec.tracked
 	known   bool // the view was merged with the store
 	floor   bool // what the store has may be less than was reported
 	used    bool // recently, for the clock
-	reading bool // a request waits for the state
 	noted   bool // the time of a refused request is not reported yet
 	lost    bool // the view lacks counts of the store, which are read with the next batch
 	queued  queue
@@ -102,7 +102,7 @@ func (b *book) at(r ref) *entry { return &b[r.shard()].entries[int32(r)] }
 
 // pinned reports whether an entry is needed.
 func (e *entry) pinned() bool {
-	return e.queued != unqueued || e.batch != 0 || e.provisional != 0 || e.own != 0 || e.reading
+	return e.queued != unqueued || e.batch != 0 || e.provisional != 0 || e.own != 0 || e.readers != 0
 }
 
 // reports reports whether there is something to tell the store.
@@ -159,7 +159,7 @@ func (sh *bookShard) evict(i *int32, now int64, drop func(*entry), force bool, s
 	for range 2 * len(sh.entries) {
 		sh.hand = (sh.hand + 1) % len(sh.entries)
 		e := &sh.entries[sh.hand]
-		if e.pinned() && (!force || e.batch != 0 || e.provisional != 0 || e.own != 0 || e.reading) {
+		if e.pinned() && (!force || e.batch != 0 || e.provisional != 0 || e.own != 0 || e.readers != 0) {
 			continue
 		}
 		if e.used {

@@ -105,7 +105,7 @@ func (k *carrier) merge(st *sent, mono int64, passed bool) {
 	if e.known && r.differs && st.base != [tokenBytes]byte{} {
 		e.offset = 0 // others write it, too
 	}
-	e.batch, e.known, e.seen, e.reading = 0, true, mono, false
+	e.batch, e.known, e.seen = 0, true, mono
 	e.unacked = max(0, e.unacked-st.unacked)
 	if passed {
 		e.provisional -= st.provisional
@@ -146,15 +146,14 @@ func (k *carrier) undo(a inquiry) {
 	c := k.core
 	for i := a.from; i < a.to; i++ {
 		p := &a.q.parts[i]
-		if p.reads {
-			continue
-		}
 		sh := &c.book[p.ref.shard()]
 		sh.mu.Lock()
 		e := c.book.at(p.ref)
 		e.provisional -= p.amount
 		key := e.key.name.bytes()
 		switch {
+		case p.reads:
+			e.readers--
 		case p.inView && p.spec.tracked:
 			e.acked += p.cost
 		case p.inView:
@@ -185,7 +184,7 @@ func (k *carrier) lost(scripts []script, err error) {
 			sh := &c.book[st.ref.shard()]
 			sh.mu.Lock()
 			e := c.book.at(st.ref)
-			e.batch, e.reading, e.stored = 0, false, st.stored
+			e.batch, e.stored = 0, st.stored
 			if executed {
 				e.floor = true
 				e.unacked = max(0, e.unacked-st.unacked)
@@ -215,8 +214,9 @@ func (c *core) unanswered(a inquiry, executed bool) {
 		sh := &c.book[p.ref.shard()]
 		sh.mu.Lock()
 		e := c.book.at(p.ref)
-		e.reading = false
-		if !p.reads {
+		if p.reads {
+			e.readers--
+		} else {
 			e.provisional -= p.amount
 			switch {
 			case p.spec.tracked:

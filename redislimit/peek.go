@@ -34,11 +34,11 @@ func (l *Limiter) Peek(ctx context.Context, now time.Time, takes []fairshare.Tak
 			continue
 		}
 		e := c.book.at(r.refs[i])
-		if (!e.known || c.opts.alwaysAsk) && !e.reading && c.isUp(e.tag) {
+		if (!e.known || c.opts.alwaysAsk) && e.readers == 0 && c.isUp(e.tag) {
 			if q == nil {
 				q = newQuestion()
 			}
-			e.reading, e.at = true, at.UnixNano()
+			e.readers, e.at = e.readers+1, at.UnixNano()
 			q.parts = append(q.parts, part{ref: r.refs[i], key: e.key, tag: e.tag, reads: true})
 		}
 	}

@@ -54,7 +54,7 @@ func TestEntriesOfARequestStay(t *testing.T) {
 		sh.mu.Lock()
 		for j := range uint64(sh.most) {
 			k := bookKey{name{a: uint64(i)<<58 | j}, 0}
-			c.book.at(c.book.add(&k, 0, false, 0, c.drop, nil)).reading = true
+			c.book.at(c.book.add(&k, 0, false, 0, c.drop, nil)).readers = 1
 		}
 		sh.mu.Unlock()
 	}
@@ -137,4 +137,31 @@ func TestReportsThatWaitAreBounded(t *testing.T) {
 	if n := waits(); n > 4*entries {
 		t.Errorf("%d reports wait; there are %d entries", n, entries)
 	}
+}
+
+// An entry stays as long as a question reads it.
+func TestReadEntryStays(t *testing.T) {
+	server := redistest.Start(t)
+	l := openMember(t, server.URL(), Options{})
+	c := l.core
+	r := newRequest(1)
+	r.takes = []fairshare.Take{{Key: []byte("k"), Cost: 1}}
+	r.add(c.secret.Load(), 0, []byte("k"))
+	c.book.lock(r.set)
+	l.entries(r, pinNow.UnixNano(), true)
+	first, second := l.readAll(r, false), l.readAll(r, false)
+	e := c.book.at(r.refs[0])
+	c.book.unlock(r.set)
+	l.read(first)
+	c.book.lock(r.set)
+	if !e.pinned() {
+		t.Error("the entry may go, but another question waits for it")
+	}
+	c.book.unlock(r.set)
+	l.read(second)
+	c.book.lock(r.set)
+	if e.pinned() {
+		t.Error("the entry never goes")
+	}
+	c.book.unlock(r.set)
 }

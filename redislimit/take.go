@@ -188,7 +188,7 @@ func (l *Limiter) decide(r *request, at time.Time, tallies []fairshare.Tally, fi
 				e.noted = true
 				c.queueNote(r.refs[i], e)
 			}
-			if tallies[i].Over && !e.reading && c.isOld(e, s) && c.isUp(e.tag) {
+			if tallies[i].Over && e.readers == 0 && c.isOld(e, s) && c.isUp(e.tag) {
 				old = old || first && !pass && !t.DryRun || pass && t.DryRun
 			}
 			continue
@@ -280,7 +280,7 @@ func (l *Limiter) readAll(r *request, dry bool) *question {
 			continue
 		}
 		e := l.core.book.at(r.refs[i])
-		e.reading = true
+		e.readers++
 		q.parts = append(q.parts, part{ref: r.refs[i], key: e.key, tag: e.tag, reads: true})
 	}
 	return q
