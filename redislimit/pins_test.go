@@ -3,6 +3,7 @@ package redislimit
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -164,4 +165,42 @@ func TestReadEntryStays(t *testing.T) {
 		t.Error("the entry never goes")
 	}
 	c.book.unlock(r.set)
+}
+
+// A question that nobody waits for is not touched any more when it is handed over: then it may be answered and in use
+// again.
+func TestAnsweredWhileItIsSubmitted(t *testing.T) {
+	c := &core{start: time.Now()}
+	c.book.init(1 << 16)
+	c.stats.init()
+	m := &master{core: c}
+	m.init()
+	for _, k := range m.carriers {
+		k.inquiries = make([]inquiry, mostWaiting)
+	}
+	c.routes.Store(&routes{only: m})
+	l := &Limiter{core: c}
+	var wg sync.WaitGroup
+	for i := range uint64(4) {
+		wg.Go(func() {
+			for range 2000 {
+				q := newQuestion()
+				for j := range uint64(2) {
+					k := bookKey{name{a: i<<60 + j}, 0}
+					sh := &c.book[k.shard()]
+					sh.mu.Lock()
+					r, ok := c.book.find(&k)
+					if !ok {
+						r = c.book.add(&k, i, false, 0, c.drop, nil)
+					}
+					c.book.at(r).readers++
+					sh.mu.Unlock()
+					q.parts = append(q.parts, part{ref: r, key: k, tag: i + j, reads: true})
+				}
+				q.state.Store(abandonedPass)
+				l.submit(q)
+			}
+		})
+	}
+	wg.Wait()
 }

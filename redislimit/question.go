@@ -85,16 +85,18 @@ func (l *Limiter) submit(q *question) {
 		}
 	}
 	q.outstanding.Store(tags)
-	for i := 0; i < len(q.parts); {
+	n := len(q.parts)
+	for i := 0; i < n; {
 		from, tag := i, q.parts[i].tag
-		for i < len(q.parts) && q.parts[i].tag == tag && !q.parts[i].credit {
+		for i < n && q.parts[i].tag == tag && !q.parts[i].credit {
 			i++
 		}
-		if to := i; to > from {
+		to := i
+		for i < n && q.parts[i].tag == tag {
+			i++
+		}
+		if to > from { // after the last one, q may be answered and in use again
 			l.core.hand(inquiry{q, from, to, tag})
-		}
-		for i < len(q.parts) && q.parts[i].tag == tag {
-			i++
 		}
 	}
 }
