@@ -147,7 +147,7 @@ func (b *book) add(k *bookKey, tag uint64, tracked bool, now int64, drop func(*e
 		i = int32(len(sh.entries))
 		sh.entries = append(sh.entries, entry{})
 	}
-	sh.entries[i] = entry{key: *k, tag: tag, used: true, tracked: tracked}
+	sh.entries[i] = entry{key: *k, tag: tag, used: true, tracked: tracked, at: now}
 	sh.index.add(k.hash(), i)
 	return ref(shard)<<32 | ref(i)
 }

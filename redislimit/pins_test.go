@@ -45,6 +45,18 @@ func openMember(t *testing.T, url string, o Options) *Limiter {
 	return l
 }
 
+// forgetAll has all entries go.
+func (c *core) forgetAll() {
+	for i := range c.book {
+		sh := &c.book[i]
+		sh.mu.Lock()
+		sh.index = index{}
+		sh.index.init()
+		sh.entries = nil
+		sh.mu.Unlock()
+	}
+}
+
 // A new entry of a request does not take the place of another one of that request, even if no
 // other entry can go.
 func TestEntriesOfARequestStay(t *testing.T) {
@@ -94,14 +106,7 @@ func TestRefundOfAForgottenState(t *testing.T) {
 		q.parts = append(q.parts, part{key: bookKey{name, a.ids[i]}, tag: a.core.secret.Load().tag([]byte("k")),
 			inView: true, spec: s, cost: 4, amount: 4})
 	}
-	for i := range a.core.book {
-		sh := &a.core.book[i]
-		sh.mu.Lock()
-		sh.index = index{}
-		sh.index.init()
-		sh.entries = nil
-		sh.mu.Unlock()
-	}
+	a.core.forgetAll()
 	q.resolve(a.core, refused)
 	if err := a.Flush(t.Context()); err != nil {
 		t.Fatal(err)
@@ -112,6 +117,43 @@ func TestRefundOfAForgottenState(t *testing.T) {
 	for i := range tallies {
 		if tallies[i].Used != 6 {
 			t.Errorf("limit %s: %d are counted, want 6", pinLimits[i].Name, tallies[i].Used)
+		}
+	}
+}
+
+// A look at a state whose entry has gone, while the store is away, does not change the state later.
+func TestPeekAtAForgottenState(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := openMember(t, url, Options{}), openMember(t, url, Options{})
+	takes, tallies := make([]fairshare.Take, len(pinLimits)), make([]fairshare.Tally, len(pinLimits))
+	for i := range takes {
+		takes[i] = fairshare.Take{Limit: i, Key: []byte("k"), Cost: 10}
+	}
+	if err := a.Take(t.Context(), pinNow, takes, tallies); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.core.forgetAll()
+	a.core.routes.Load().only.away("test")
+	if err := a.Peek(t.Context(), pinNow, takes, tallies); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); a.Status().Away; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the store is still away after 20s")
+		}
+	}
+	if err := a.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Peek(t.Context(), pinNow, takes, tallies); err != nil {
+		t.Fatal(err)
+	}
+	for i := range tallies {
+		if tallies[i].Used != 10 {
+			t.Errorf("limit %s: %d are counted, want 10", pinLimits[i].Name, tallies[i].Used)
 		}
 	}
 }

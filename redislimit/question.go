@@ -212,7 +212,7 @@ func (q *question) resolve(c *core, want int32) {
 		}
 		e := c.book.at(at)
 		if !ok {
-			e.at, e.every = q.at.UnixNano(), p.every
+			e.every = p.every
 		}
 		key := e.key.name.bytes()
 		sign := int64(1)
