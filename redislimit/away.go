@@ -2,6 +2,7 @@ package redislimit
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -61,6 +62,7 @@ func (l *Limiter) takeAway(r *request, q *question, at time.Time, tallies []fair
 	c := l.core
 	verdict := passed
 	var takes []fairshare.Take
+	var noSlot *part // of a dry run: the limits in force come first
 	for i := range q.parts {
 		p := &q.parts[i]
 		answer := atomic.LoadInt32(&p.verdict) // of a late answer, if it comes just now
@@ -69,22 +71,43 @@ func (l *Limiter) takeAway(r *request, q *question, at time.Time, tallies []fair
 			return l.refuse(r, at, tallies)
 		case answer == dryRefused:
 			verdict = dryRefused
+			continue
 		case answer == passed, p.credit && c.isUp(p.tag):
 			continue
 		}
 		if p.spec.kind == concurrent {
-			if !l.hasSlot(p) {
+			if l.hasSlot(p) {
+				continue
+			}
+			if !p.dry {
 				return l.refuseSlot(r, p, tallies)
 			}
+			noSlot = p
 			continue
 		}
 		takes = append(takes, r.takes[p.take])
 	}
 	c.stats.away.Add(1)
-	c.stats.handing.Add(int64(len(takes)))
-	if !l.shares() || len(takes) == 0 {
-		return verdict
+	if noSlot != nil || verdict == dryRefused {
+		takes = slices.DeleteFunc(takes, func(t fairshare.Take) bool { return t.DryRun })
 	}
+	c.stats.handing.Add(int64(len(takes)))
+	if l.shares() && len(takes) > 0 {
+		if share := l.takeShare(r, takes, at, tallies); share != passed {
+			return share
+		}
+	}
+	if noSlot != nil {
+		return l.refuseSlot(r, noSlot, tallies)
+	}
+	if verdict == dryRefused {
+		l.explain(r, at, tallies, verdict)
+	}
+	return verdict
+}
+
+// takeShare takes from this member's share of limits. It returns the verdict and fills in tallies.
+func (l *Limiter) takeShare(r *request, takes []fairshare.Take, at time.Time, tallies []fairshare.Tally) int32 {
 	away := make([]fairshare.Tally, len(takes))
 	limiter := l.awayLimiter()
 	if err := limiter.Take(context.Background(), at, takes, away); err != nil {
@@ -102,7 +125,7 @@ func (l *Limiter) takeAway(r *request, q *question, at time.Time, tallies []fair
 		}
 	}
 	if !over && !dryOver {
-		return verdict
+		return passed
 	}
 	for i := range tallies {
 		if over || r.takes[i].DryRun {
