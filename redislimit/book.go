@@ -25,9 +25,10 @@ type bookShard struct {
 	index   index
 	entries []entry
 	most    int
+	full    int   // with so many entries, the next one takes the place of another
 	hand    int   // of the clock that finds the next one to go
 	evicted int64 // ns since the Unix epoch; when an entry went last
-	_       [16]byte
+	_       [8]byte
 }
 
 // A bookKey names a state: a key under a limit.
@@ -94,6 +95,7 @@ func (b *book) init(memory int64) {
 		sh := &b[i]
 		sh.index.init()
 		sh.most = int(max(64, memory/entryBytes/bookShards))
+		sh.full = sh.most
 	}
 }
 
@@ -143,8 +145,14 @@ func (b *book) add(k *bookKey, tag uint64, tracked bool, now int64, drop func(*e
 	shard := k.shard()
 	sh := &b[shard]
 	var i int32
-	if len(sh.entries) < sh.most || !sh.evict(&i, now, drop, len(sh.entries) >= 2*sh.most, shard, keep) {
-		i = int32(len(sh.entries))
+	force := len(sh.entries) >= 2*sh.most
+	if len(sh.entries) < sh.full || !sh.evict(&i, now, drop, force, shard, keep) {
+		if i = int32(len(sh.entries)); len(sh.entries) >= sh.full { // looking at all for each new one would take long
+			sh.full = len(sh.entries) + max(8, sh.most/8)
+			if !force {
+				sh.full = min(sh.full, 2*sh.most)
+			}
+		}
 		sh.entries = append(sh.entries, entry{})
 	}
 	sh.entries[i] = entry{key: *k, tag: tag, used: true, tracked: tracked, at: now}

@@ -85,6 +85,45 @@ func TestEntriesOfARequestStay(t *testing.T) {
 	}
 }
 
+// While all entries are needed, few new ones look for one that can go. Once it can, there are few more.
+func TestFullBookIsRarelySearched(t *testing.T) {
+	var b book
+	b.init(1 << 20)
+	sh, added := &b[0], uint64(0)
+	add := func() *entry {
+		added++
+		return b.at(b.add(&bookKey{name{b: added << 32}, 0}, 0, false, 0, func(*entry) {}, nil))
+	}
+	searches := 0
+	for len(sh.entries) < 2*sh.most {
+		full := sh.full
+		if add().queued = lazily; sh.full != full {
+			searches++
+		}
+	}
+	if searches > 10 {
+		t.Errorf("all entries were looked at %d times", searches)
+	}
+	for range sh.most {
+		add().queued = lazily
+	}
+	if n := len(sh.entries); n != 2*sh.most {
+		t.Errorf("%d entries are kept, want %d", n, 2*sh.most)
+	}
+	for i := range sh.entries {
+		sh.entries[i].readers = 1
+	}
+	for range 4 {
+		add()
+	}
+	for range 4 * sh.most {
+		add()
+	}
+	if n := len(sh.entries); n > 2*sh.most+sh.most/8+1 {
+		t.Errorf("%d entries are kept, want few more than %d", n, 2*sh.most)
+	}
+}
+
 // A refund of a state whose entry has gone changes the state by no more than the refund.
 func TestRefundOfAForgottenState(t *testing.T) {
 	url := redistest.Start(t).URL()
