@@ -22,6 +22,7 @@ type breaker struct {
 	recent uint32 // the last questions, a bit each: missed
 	since  int64  // ns of the pulse at the first miss since recent was 0
 	good   int    // probes since the breaker opened
+	ended  bool   // it never opens again
 	reason string
 }
 
@@ -44,7 +45,7 @@ func (b *breaker) missed(at int64) (opened bool) {
 		b.since = at
 	}
 	b.note(1)
-	if bits.OnesCount32(b.recent) < mostMissed || at-b.since < stallTime || b.open.Load() {
+	if bits.OnesCount32(b.recent) < mostMissed || at-b.since < stallTime || b.open.Load() || b.ended {
 		return false
 	}
 	b.trip("it answers too slowly")
@@ -70,7 +71,7 @@ func (b *breaker) trip(reason string) {
 func (b *breaker) breakNow(reason string) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.silent() {
+	if b.silent() || b.ended {
 		return false
 	}
 	b.trip(reason)
@@ -97,6 +98,14 @@ func (b *breaker) probed(ok bool) (answers, closed bool) {
 	}
 	b.open.Store(false)
 	return false, true
+}
+
+// end closes the breaker of a master that is gone.
+func (b *breaker) end() {
+	b.mu.Lock()
+	b.ended = true
+	b.open.Store(false)
+	b.mu.Unlock()
 }
 
 // silent reports whether nothing is sent to the master.

@@ -136,6 +136,9 @@ func (m *master) wentAway() {
 	}
 	c.events.send(StoreAway, "store away since %s; enforcing %s here; %s: %s", since.Format(time.TimeOnly), share,
 		m.name(), m.breaker.why())
+	if m.retired.Load() { // meanwhile; nobody notices later that it is back
+		c.settleAwayState()
+	}
 }
 
 // refill has all that this member remembers reported, and merged by maximum. The

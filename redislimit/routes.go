@@ -160,7 +160,7 @@ func (m *master) findBeatKey(r *routes) {
 // retire hands what waits for a master that is gone to the others.
 func (m *master) retire() {
 	m.retired.Store(true)
-	m.breaker.open.Store(false) // what is still handed to it goes to the new master
+	m.breaker.end() // what is still handed to it goes to the new master
 	c := m.core
 	c.settleAwayState()
 	for _, k := range m.carriers {
