@@ -15,6 +15,7 @@ import (
 // A breaker ends the waiting for a master that does not answer.
 type breaker struct {
 	open   atomic.Bool
+	ended  atomic.Bool  // it never opens again: the master is gone
 	sends  atomic.Bool  // reports are sent, although it is open
 	floors atomic.Int64 // monotonic ns until which what members remember is merged by maximum
 
@@ -22,7 +23,6 @@ type breaker struct {
 	recent uint32 // the last questions, a bit each: missed
 	since  int64  // ns of the pulse at the first miss since recent was 0
 	good   int    // probes since the breaker opened
-	ended  bool   // it never opens again
 	reason string
 }
 
@@ -45,7 +45,7 @@ func (b *breaker) missed(at int64) (opened bool) {
 		b.since = at
 	}
 	b.note(1)
-	if bits.OnesCount32(b.recent) < mostMissed || at-b.since < stallTime || b.open.Load() || b.ended {
+	if bits.OnesCount32(b.recent) < mostMissed || at-b.since < stallTime || b.open.Load() || b.ended.Load() {
 		return false
 	}
 	b.trip("it answers too slowly")
@@ -71,7 +71,7 @@ func (b *breaker) trip(reason string) {
 func (b *breaker) breakNow(reason string) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.silent() || b.ended {
+	if b.silent() || b.ended.Load() {
 		return false
 	}
 	b.trip(reason)
@@ -103,7 +103,7 @@ func (b *breaker) probed(ok bool) (answers, closed bool) {
 // end closes the breaker of a master that is gone.
 func (b *breaker) end() {
 	b.mu.Lock()
-	b.ended = true
+	b.ended.Store(true)
 	b.open.Store(false)
 	b.mu.Unlock()
 }

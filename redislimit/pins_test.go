@@ -32,7 +32,10 @@ func openMember(t *testing.T, url string, o Options) *Limiter {
 	if o.Away == AwayWhole {
 		cancel()
 	}
-	o.Store, o.Report, o.Memory = store, func(Event) {}, 1<<16
+	o.Store, o.Memory = store, 1<<16
+	if o.Report == nil {
+		o.Report = func(Event) {}
+	}
 	l, err := Open(ctx, pinLimits, Patient(o))
 	if err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ func (m *master) probes() {
 			return
 		case <-time.After(pause):
 		}
-		if m.retired.Load() {
+		if m.breaker.ended.Load() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(m.core.ctx, beatEach)
@@ -48,7 +48,7 @@ func (m *master) probe(ctx context.Context) {
 		if err = c.findMasters(ctx, client); err == nil {
 			c.routes.Load().start()
 		}
-		if m.retired.Load() {
+		if m.breaker.ended.Load() {
 			return
 		}
 	}
@@ -136,7 +136,7 @@ func (m *master) wentAway() {
 	}
 	c.events.send(StoreAway, "store away since %s; enforcing %s here; %s: %s", since.Format(time.TimeOnly), share,
 		m.name(), m.breaker.why())
-	if m.retired.Load() { // meanwhile; nobody notices later that it is back
+	if m.breaker.ended.Load() { // meanwhile; nobody notices later that it is back
 		c.settleAwayState()
 	}
 }

@@ -16,7 +16,6 @@ type master struct {
 	carriers [carriersEach]*carrier
 	breaker  breaker
 	started  atomic.Bool
-	retired  atomic.Bool
 	offset   atomic.Int64 // of the master's clock, ns since the Unix epoch, to core.mono; 0: not known
 
 	beat atomic.Pointer[beatKey] // nil: not known yet
@@ -159,7 +158,6 @@ func (m *master) findBeatKey(r *routes) {
 
 // retire hands what waits for a master that is gone to the others.
 func (m *master) retire() {
-	m.retired.Store(true)
 	m.breaker.end() // what is still handed to it goes to the new master
 	c := m.core
 	c.settleAwayState()
