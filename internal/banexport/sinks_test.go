@@ -69,7 +69,7 @@ func TestNFTablesHoldsTheBans(t *testing.T) {
 		return
 	}
 	now := time.Now()
-	sink := &NFTables{Reject: true, Ports: []uint16{80, 443}, Now: func() time.Time { return now }}
+	sink := &NFTables{Reject: true, Ports: []uint16{80, 443}, Now: time.Now} // the kernel has the same clock
 	held := func() map[netip.Prefix]time.Duration {
 		t.Helper()
 		got, rules, err := elements([]byte(nft(t, "-j", "list", "table", "inet", "fairshare")))
