@@ -136,11 +136,15 @@ func (q *Queue) Claim(req *fairshare.Request) Claim {
 			b = append(b, byte(i))
 		case labelled && i == 0:
 		case roams && isWide(part):
-			if wider || visitor.Wider == 0 {
+			switch {
+			case visitor.Wider != 0 && !wider:
+				b = binary.LittleEndian.AppendUint16(append(b, tagIssuedWider), visitor.Wider)
+				wider = true
+			case c.depth == 0 && i+1 == len(t.By): // a claim needs a level
+				b = binary.LittleEndian.AppendUint32(append(b, tagIssued), visitor.Network)
+			default:
 				continue
 			}
-			b = binary.LittleEndian.AppendUint16(append(b, tagIssuedWider), visitor.Wider)
-			wider = true
 		case roams && part.Kind == fairshare.ByNetwork:
 			b = binary.LittleEndian.AppendUint32(append(b, tagIssued), visitor.Network)
 		case roams && (part.Kind == fairshare.ByAddr || part.Kind == fairshare.ByVisitor):

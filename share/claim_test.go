@@ -285,3 +285,27 @@ func TestClaimAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// A member that the site's own cookie identifies has no known owner and no wider network.
+func TestMemberHasALevelIfAllLevelsAreWide(t *testing.T) {
+	wide := fairshare.KeyPart{Kind: fairshare.ByNetwork, Bits4: 16, Bits6: 32}
+	fleet, owner := fairshare.KeyPart{Kind: fairshare.ByFleet}, fairshare.KeyPart{Kind: fairshare.ByASN}
+	for _, by := range [][]fairshare.KeyPart{{owner}, {wide}, {owner, wide}, {fleet, owner}} {
+		q := New(Options{Capacity: 1, By: by, Ages: true})
+		of := func(id uint64) Claim {
+			req := request("192.0.2.1", noon)
+			req.Visitor = fairshare.Visitor{ID: id, Network: uint32(id), Since: noon, Member: true}
+			return q.Claim(req)
+		}
+		first, other, same := of(1), of(2), of(1)
+		if first.depth != 1 || first.keys[0] == other.keys[0] || first.keys[0] != same.keys[0] {
+			t.Fatalf("%v: %d levels, %x, %x and %x, want one level, another for each member", by, first.depth,
+				first.keys, other.keys, same.keys)
+		}
+		turn, err := q.Wait(t.Context(), &first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn.Done()
+	}
+}
