@@ -38,6 +38,11 @@ func (q *Queue) useCapacity(opts Options) {
 	}
 }
 
+// useSlots puts the present slots of the capacity in force. It is called with the lock held.
+func (q *Queue) useSlots() {
+	q.schedule.slots, q.schedule.workers = q.capacity.Slots(), q.capacity.Workers()
+}
+
 // capacityOf returns the capacity that opts demand; a capacity that was found is kept.
 func capacityOf(opts Options, last slots) slots {
 	if opts.Capacity > 0 {

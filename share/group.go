@@ -99,7 +99,7 @@ func (q *Queue) Report() Report {
 		return Report{}
 	}
 	r := s.group.report(s)
-	s.slots, s.workers = s.group.Slots(), s.group.Workers()
+	q.useSlots()
 	return r
 }
 
@@ -151,7 +151,7 @@ func (q *Queue) press() {
 // leased puts other slots in force. It is called with the lock held.
 func (q *Queue) leased() {
 	s := q.schedule
-	s.slots, s.workers = s.group.Slots(), s.group.Workers()
+	q.useSlots()
 	s.dispatch()
 	q.noteBusy()
 }

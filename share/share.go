@@ -156,7 +156,8 @@ func (q *Queue) Replace(opts Options) {
 	q.known.size(opts.Remember)
 	q.useCapacity(opts)
 	q.terms.Store(next)
-	q.schedule.set(q.capacity.Slots(), opts.Queue, opts.DryRun, q.now())
+	q.useSlots()
+	q.schedule.set(q.schedule.slots, opts.Queue, opts.DryRun, q.now())
 	q.noteBusy()
 }
 

@@ -41,7 +41,8 @@ func (q *Queue) checkStall(now int64) {
 		s.group.found()
 		q.press()
 	}
-	s.set(q.capacity.Slots(), s.queue, s.dry, now)
+	q.useSlots()
+	s.set(s.slots, s.queue, s.dry, now)
 }
 
 // finder returns what finds the capacity here, and how long nothing may finish: nil if this program

@@ -108,3 +108,36 @@ func TestKeptSlotIsGivenOut(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// While older clients come, newer ones use the part of all slots that they may have, as soon as there
+// are more slots: not only when the next request finishes.
+func TestNewSlotsCountBeforeARequestFinishes(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts         Options
+		newer, older int // long polls that keep all slots
+		more         func(q *Queue)
+	}{
+		"a policy with more slots": {Options{Capacity: 4, Ages: true}, 3, 1,
+			func(q *Queue) { q.Replace(Options{Capacity: 100, Ages: true}) }},
+		"a stalled upstream": {Options{Ages: true}, 28, 4, func(*Queue) { time.Sleep(500 * time.Millisecond) }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			q := New(c.opts)
+			q.Known(netip.MustParsePrefix("192.0.2.1/32"), time.Now().Add(-time.Hour), time.Now())
+			page(t, q)
+			for i := range c.newer {
+				take(t, q, netip.AddrFrom4([4]byte{10, 1, byte(i), 1}).String())
+			}
+			for range c.older {
+				take(t, q, "192.0.2.1")
+			}
+			waiting := waitFor(t.Context(), q, "198.51.100.1")
+			c.more(q)
+			synctest.Wait()
+			if s := q.Stats(); s.Waiting != 0 {
+				t.Errorf("%s: %d of %d slots in use, and %d waits", name, s.Inside, s.Capacity, s.Waiting)
+			}
+			<-waiting
+		})
+	}
+}

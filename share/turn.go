@@ -240,7 +240,7 @@ func (t *Turn) finish(headed bool) {
 			Inside: t.insideThen, Waiting: s.waited >= t.began, Failed: t.failed,
 			Known: t.class <= settled, Seen: t.class <= seenBefore,
 		})
-		s.slots, s.workers = q.capacity.Slots(), q.capacity.Workers()
+		q.useSlots()
 		if s.group != nil && s.group.leads && s.group.total != s.group.reported {
 			q.press()
 		}
