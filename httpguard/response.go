@@ -121,6 +121,7 @@ func (res *response) WriteHeader(status int) {
 }
 
 func (res *response) Write(p []byte) (int, error) {
+	res.beginBody()
 	n, err := res.w.Write(p)
 	res.wrote(int64(n))
 	if res.tap != nil {
@@ -133,17 +134,21 @@ func (res *response) WriteString(s string) (int, error) {
 	if res.tap != nil {
 		return res.Write([]byte(s))
 	}
+	res.beginBody()
 	n, err := io.WriteString(res.w, s)
 	res.wrote(int64(n))
 	return n, err
 }
 
-// wrote counts n bytes of the body, which the status 200 precedes if none was
-// given.
-func (res *response) wrote(n int64) {
+// beginBody is called before the body is written. The status 200 precedes it if none was given.
+func (res *response) beginBody() {
 	if res.status.Load() == 0 {
 		res.begins(http.StatusOK)
 	}
+}
+
+// wrote counts n bytes of the body.
+func (res *response) wrote(n int64) {
 	if !res.head {
 		res.bytes.Add(n)
 	}
@@ -182,9 +187,7 @@ func isEventStream(kind string) bool {
 }
 
 func (res *response) flush() error {
-	if res.status.Load() == 0 {
-		res.begins(http.StatusOK)
-	}
+	res.beginBody()
 	if f, ok := res.w.(interface{ FlushError() error }); ok {
 		return f.FlushError()
 	}
@@ -233,6 +236,7 @@ func (w http1Writer) ReadFrom(src io.Reader) (int64, error) {
 	if !limited {
 		all = &io.LimitedReader{R: src, N: math.MaxInt64}
 	}
+	w.beginBody()
 	sent := int64(0)
 	for {
 		piece := io.LimitedReader{R: all.R, N: min(all.N, pieceOfFile)}

@@ -193,6 +193,18 @@ func TestClientNeverSeesWhatTheSiteSaysOfIt(t *testing.T) {
 		"without a body or status": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set(httpguard.VisitorField, "member")
 		},
+		"with a body and no status": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(httpguard.VisitorField, "member")
+			w.Write([]byte("page"))
+		},
+		"with a text and no status": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(httpguard.VisitorField, "member")
+			io.WriteString(w, "page")
+		},
+		"with a file and no status": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(httpguard.VisitorField, "member")
+			io.Copy(w, strings.NewReader("page"))
+		},
 		"in an interim answer": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set(httpguard.VisitorField, "member")
 			w.WriteHeader(http.StatusEarlyHints)
@@ -249,7 +261,8 @@ func TestClientNeverSeesWhatTheSiteSaysOfIt(t *testing.T) {
 				t.Errorf("%s: the client sees %q", name, header)
 			}
 		}
-		final := name == "in an interim answer" || name == "without a body or status"
+		final := name == "in an interim answer" || name == "without a body or status" ||
+			strings.HasSuffix(name, "and no status")
 		if set := len(resp.Header["Set-Cookie"]) == 1; set != final {
 			t.Errorf("%s: a member's cookie: %v", name, set)
 		}
