@@ -364,10 +364,10 @@ func (g *generation) pass(w http.ResponseWriter, r *http.Request, vis *visit, v 
 	if g.HandlerAwaits || x.await(w, r) {
 		if next == nil {
 			g.next.ServeHTTP(w, r)
-			x.finishHeader()
 		} else if err = next(w, r); err != nil {
 			x.answerError(err)
 		}
+		x.finishHeader()
 	}
 	x.response.returned = true
 	if x.response.tap != nil && x.response.tap.copy != nil {

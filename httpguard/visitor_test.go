@@ -189,6 +189,25 @@ func TestSiteSaysWhoIsLoggedIn(t *testing.T) {
 }
 
 func TestClientNeverSeesWhatTheSiteSaysOfIt(t *testing.T) {
+	t.Run("ServeHTTP", func(t *testing.T) {
+		testSiteIsNotSeen(t, func(h http.HandlerFunc, guard *fairshare.Guard, opts httpguard.Options) http.Handler {
+			return httpguard.New(guard, opts, h)
+		})
+	})
+	t.Run("Do", func(t *testing.T) {
+		testSiteIsNotSeen(t, func(h http.HandlerFunc, guard *fairshare.Guard, opts httpguard.Options) http.Handler {
+			g := httpguard.New(guard, opts, nil)
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				g.Do(w, r, func(w http.ResponseWriter, r *http.Request) error {
+					h(w, r)
+					return nil
+				})
+			})
+		})
+	})
+}
+
+func testSiteIsNotSeen(t *testing.T, guarded func(http.HandlerFunc, *fairshare.Guard, httpguard.Options) http.Handler) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"without a body or status": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set(httpguard.VisitorField, "member")
@@ -237,11 +256,10 @@ func TestClientNeverSeesWhatTheSiteSaysOfIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := httptest.NewServer(httpguard.Middleware(guard, httpguard.Options{Visitors: newVisitors(t)})(
-			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Cache-Control", "private")
-				answer(w, r)
-			})))
+		server := httptest.NewServer(guarded(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Cache-Control", "private")
+			answer(w, r)
+		}, guard, httpguard.Options{Visitors: newVisitors(t)}))
 		interim := http.Header{}
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
 			Got1xxResponse: func(_ int, header textproto.MIMEHeader) error {
