@@ -128,12 +128,6 @@ func (x *Exchange) await(w http.ResponseWriter, r *http.Request) bool {
 			x.turnAway(w, r, err)
 			return false
 		}
-		if wait := turn.Waited(); wait > 0 {
-			x.gen.reportWaited(x.completion.HTTP, wait)
-			if x.access != nil {
-				x.access.Waited += wait
-			}
-		}
 		x.gen.release(k.queued.visit)
 		k.queued.visit = nil
 	}
@@ -144,6 +138,12 @@ func (x *Exchange) await(w http.ResponseWriter, r *http.Request) bool {
 	x.begin(turn, thread)
 	if x.gen.guard.Metered(&x.verdict) {
 		x.gen.inProgress.add(x)
+	}
+	if k.queued != nil && turn.Waited() > 0 {
+		if x.access != nil {
+			x.access.Waited += turn.Waited()
+		}
+		x.gen.reportWaited(x.completion.HTTP, turn.Waited()) // even if it panics, the turn is given back
 	}
 	return true
 }

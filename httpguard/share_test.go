@@ -425,3 +425,26 @@ func TestAnswerNamesExpensiveRequests(t *testing.T) {
 		})
 	}
 }
+
+// A request whose wait is reported to a hook that panics gives its turn back.
+func TestPanicOfWaitedGivesTheTurnBack(t *testing.T) {
+	for _, awaits := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			opts := httpguard.Options{HandlerAwaits: awaits, Waited: func(*http.Request, time.Duration) { panic("listener") }}
+			s := newBusySite(t, share.Options{Capacity: 1}, opts, work(time.Second))
+			s.request(t.Context(), "192.0.2.1", "/first")
+			s.all.Go(func() {
+				defer func() {
+					if recover() == nil {
+						t.Error("no panic")
+					}
+				}()
+				s.handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/waits", nil))
+			})
+			s.all.Wait()
+			if stats := s.queue.Stats(); stats.Inside != 0 {
+				t.Errorf("awaits %v: %d turns are left behind", awaits, stats.Inside)
+			}
+		})
+	}
+}
