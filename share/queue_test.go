@@ -587,6 +587,32 @@ func TestWaitAtMostShortensTheWait(t *testing.T) {
 	})
 }
 
+// In a dry run, fewer slots make no request faster. So a search would say nothing about the upstream.
+func TestDryRunDoesNotSearchForTheCapacity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{DryRun: true})
+		var all sync.WaitGroup
+		for i := range 60 { // at an upstream with room for all
+			all.Go(func() {
+				for range 1000 {
+					claim := q.Claim(request(netip.AddrFrom4([4]byte{192, 0, byte(i), 1}).String(), time.Now()))
+					turn, err := q.Wait(t.Context(), &claim)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(time.Duration(20+i%5) * time.Millisecond)
+					turn.Done()
+				}
+			})
+		}
+		all.Wait()
+		if s := q.Stats(); s.Capacity != capacity.Start {
+			t.Errorf("%d slots, want the %d of the start", s.Capacity, capacity.Start)
+		}
+	})
+}
+
 func TestIsBusyWhileRequestsWaitAndAFewSecondsLater(t *testing.T) {
 	for _, dry := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

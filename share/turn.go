@@ -254,9 +254,10 @@ func (t *Turn) finish(headed bool) {
 // tell the capacity nothing new, and take more CPU time than all else here.
 const sampleCalm = 1e6
 
-// skips reports whether a finished request need not be a sample: there is room, and the last sample
-// is less than sampleCalm ago.
+// skips reports whether a finished request is no sample: there is room, and the last sample is less
+// than sampleCalm ago, or it is a dry run, in which the slots bound nothing.
 func (q *Queue) skips(t *Turn) bool {
 	s := q.schedule
-	return s.now-q.sampled < sampleCalm && !t.failed && s.waited < t.began && t.insideThen < s.slots-s.slots/8
+	return s.dry ||
+		s.now-q.sampled < sampleCalm && !t.failed && s.waited < t.began && t.insideThen < s.slots-s.slots/8
 }
