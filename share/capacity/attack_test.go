@@ -3,6 +3,7 @@ package capacity
 import (
 	"math"
 	"testing"
+	"time"
 )
 
 // A client that chooses the latency of its pages cannot change the slots, from one network or many.
@@ -82,5 +83,29 @@ func TestFleetsDoNotChangeTheSlots(t *testing.T) {
 		if got.work < 0.92*8 || got.took > 2*0.02 {
 			t.Errorf("%s: %+.3v", name, got)
 		}
+	}
+}
+
+// A newcomer whose requests fail does not vote for a network in which clients have standing.
+func TestNewcomersFailuresDoNotCountInKnownNetworks(t *testing.T) {
+	score := func(failures int) float64 {
+		c := New(Options{})
+		now := int64(0)
+		for i := range 20 {
+			for network := range uint64(8) {
+				now += 1e6
+				c.Sample(Sample{Now: now, Path: 1, Network: network + 1, Took: 20 * time.Millisecond, Inside: 1, Known: true})
+				for range failures {
+					c.Sample(Sample{Now: now, Path: 2, Network: network + 1, Took: time.Millisecond, Inside: 1, Failed: true})
+				}
+			}
+			if c.round.votes == 0 && i > 2 {
+				t.Fatal("nothing is counted")
+			}
+		}
+		return c.poll().value
+	}
+	if calm, attacked := score(0), score(5); attacked != calm {
+		t.Errorf("score %.2f, and %.2f with failures of newcomers", calm, attacked)
 	}
 }

@@ -253,7 +253,7 @@ func (c *Capacity) Sample(s Sample) {
 	}
 	if s.Failed {
 		c.failing += (failedMost - c.failing) / memory
-		if n := c.networks.find(&s); n != nil {
+		if n := c.networks.find(&s); n != nil && n.rank <= s.rank() {
 			n.failed++
 			c.round.votes++
 		}
