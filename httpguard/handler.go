@@ -68,9 +68,6 @@ func (h *Handler) Replace(guard *fairshare.Guard, opts Options) {
 	if opts.Now == nil {
 		opts.Now = NewClock().Now
 	}
-	if opts.Share != nil && !guard.HasBusy() {
-		guard.UseBusyOf(func(site string) bool { return opts.queueOf(site).IsBusy() })
-	}
 	if opts.ReferenceKey == nil {
 		opts.ReferenceKey = h.key[:]
 	}
@@ -80,6 +77,12 @@ func (h *Handler) Replace(guard *fairshare.Guard, opts Options) {
 	next.answers.number = next.number
 	if old := h.current.Swap(next); old != nil {
 		close(old.replaced)
+	}
+	if (opts.Share != nil || len(opts.Shares) > 0) && !guard.HasBusy() {
+		guard.UseBusyOf(func(site string) bool {
+			q := h.current.Load().queueOf(site) // another one after a Replace with the same guard
+			return q != nil && q.IsBusy()
+		})
 	}
 }
 

@@ -448,3 +448,39 @@ func TestPanicOfWaitedGivesTheTurnBack(t *testing.T) {
 		})
 	}
 }
+
+// Limits that hold only while the upstream is busy look at the present queue of the site, also if requests for other
+// hosts have no queue.
+func TestBusyIsThatOfTheSitesQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		guard := guardFor(t, &fairshare.Policy{Sites: []fairshare.Site{{Name: "slow", Hosts: []string{"slow.example"}}},
+			Rules: []fairshare.Rule{limit("busy", fairshare.Limit{Resource: fairshare.Requests, N: 1, Window: time.Hour,
+				When: fairshare.Busy})}}, nil)
+		withQueue := func() httpguard.Options {
+			queue := share.New(share.Options{Capacity: 1, Wait: time.Minute})
+			return httpguard.Options{Shares: map[string]*share.Queue{"slow": queue}}
+		}
+		h := httpguard.New(guard, withQueue(), work(time.Second))
+		for name, client := range map[string]string{"a new handler": "192.0.2.1:1", "another queue": "192.0.2.2:1"} {
+			var all sync.WaitGroup
+			refused := map[string]int{}
+			for range 5 { // the second one waits, and the third one is counted
+				for _, host := range []string{"slow.example", "other.example"} {
+					r, w := httptest.NewRequest("GET", "http://"+host+"/", nil), httptest.NewRecorder()
+					r.RemoteAddr = client
+					all.Go(func() { h.ServeHTTP(w, r) })
+					synctest.Wait()
+					if w.Code == http.StatusTooManyRequests {
+						refused[host]++
+					}
+				}
+			}
+			all.Wait()
+			if refused["slow.example"] != 2 || refused["other.example"] != 0 {
+				t.Errorf("%s: refused: %v, want two requests for the busy site", name, refused)
+			}
+			time.Sleep(time.Minute)
+			h.Replace(guard, withQueue())
+		}
+	})
+}
