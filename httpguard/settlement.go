@@ -18,7 +18,7 @@ const (
 	settleWithin    = 2 * time.Minute // longer than the timeout of most servers for an upstream
 	silentAfter     = time.Minute
 	silentRequests  = 16
-	mostSettledText = 1 << 10 // bytes of a path or a user agent that are kept
+	mostSettledText = 1 << 10 // bytes of a host, a path or a user agent that are kept
 )
 
 // Settlements are requests that passed [ForwardAuth] and whose answers are not known yet. A reference in
@@ -64,7 +64,7 @@ func (s *Settlements) add(p *passedRequest) (reference string) {
 	rand.Read(p.key[:]) // it never fails
 	reference = hex.EncodeToString(p.key[:])
 	c := &p.completion
-	c.HTTP, c.Path, c.UserAgent = nil, keepText(c.Path), keepText(c.UserAgent)
+	c.HTTP, c.Host, c.Path, c.UserAgent = nil, keepText(c.Host), keepText(c.Path), keepText(c.UserAgent)
 	p.since = time.Now()
 	// The end of a request is noticed too late for limits of requests in progress.
 	p.report(fairshare.Outcome{Time: p.gen.Now(), Part: fairshare.SettleSlots})

@@ -210,3 +210,20 @@ func TestForwardAuthDoesNotCloseLogins(t *testing.T) {
 		}
 	}
 }
+
+// A client does not choose how much memory its requests take until they are settled.
+func TestUnsettledTextsAreShort(t *testing.T) {
+	a := newSettledAuth(t)
+	long := strings.Repeat("a", 30<<10)
+	resp := question(a.handler, local, "/caddy", "X-Forwarded-For", "192.0.2.1", "X-Forwarded-Host", long,
+		"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/"+long, "User-Agent", long)
+	if !a.settlements.Settle(resp.Header.Get("Fairshare-Reference"), httpguard.LoggedAnswer{Status: 200}) {
+		t.Fatal(resp.Status)
+	}
+	for name, text := range map[string]string{"host": a.passed[0].Host, "path": a.passed[0].Path,
+		"user agent": a.passed[0].UserAgent, "method": a.passed[0].Method} {
+		if len(text) == 0 || len(text) > 1<<10 {
+			t.Errorf("%s: %d bytes are kept", name, len(text))
+		}
+	}
+}
