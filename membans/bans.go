@@ -318,6 +318,8 @@ func (b *Bans) Restore(was fairshare.BanRecord) {
 	} else if until := was.Until.UnixNano(); e.until >= until && e.began >= was.Began.UnixNano() ||
 		e.until > until && e.until > was.Began.UnixNano() {
 		return
+	} else {
+		b.removeMember(e, was.Began.UnixNano()) // its client counts once
 	}
 	b.cache.Load().drop(id.hash(hash))
 	e.began, e.until, e.since = was.Began.UnixNano(), was.Until.UnixNano(), was.Since.UnixNano()
