@@ -268,6 +268,7 @@ func (b *Bans) count(r *fairshare.Refusal, reached bool) time.Duration {
 	}
 	b.cache.Load().drop(id.hash(hash))
 	if e.dryRun != r.DryRun { // bans in dry run have no effect on enforced ones
+		b.removeMember(e)
 		e.count, e.dryRun, e.until, e.since = 0, r.DryRun, min(e.until, at), at
 		heap.Fix(&b.ends, int(e.heapIndex))
 	}
@@ -319,7 +320,7 @@ func (b *Bans) Restore(was fairshare.BanRecord) {
 		e.until > until && e.until > was.Began.UnixNano() {
 		return
 	} else {
-		b.removeMember(e, was.Began.UnixNano()) // its client counts once
+		b.removeMember(e) // its client counts once
 	}
 	b.cache.Load().drop(id.hash(hash))
 	e.began, e.until, e.since = was.Began.UnixNano(), was.Until.UnixNano(), was.Since.UnixNano()
@@ -353,7 +354,7 @@ func (b *Bans) Lift(client fairshare.ClientID, at time.Time,
 				if !e.dryRun {
 					lifted++
 				}
-				b.removeMember(e, ns)
+				b.removeMember(e)
 			}
 			if each != nil {
 				each(e.id.key, b.names[e.id.rule])

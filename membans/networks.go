@@ -69,7 +69,7 @@ func (b *Bans) addMember(id networkID, now, until int64) int {
 		}
 	}
 	m[first] = max(m[first], until)
-	b.limit(id, m, now)
+	b.limit(id, m)
 	return m.banned(now)
 }
 
@@ -83,21 +83,24 @@ func (m *members) banned(now int64) (n int) {
 	return n
 }
 
-// limit updates until when newcomers of a network are limited: while
-// clientsThatLimit of the bans of its clients are in force.
-func (b *Bans) limit(id networkID, m *members, now int64) {
-	if id.dryRun {
-		return
-	}
+// limit limits the newcomers of a network while clientsThatLimit of the bans of its clients by one rule are in force.
+func (b *Bans) limit(id networkID, m *members) {
 	ends := slices.Sorted(slices.Values(m[:]))
 	until := ends[len(ends)-clientsThatLimit]
-	before, known := b.limited[id.first48]
-	switch {
-	case until > now && (!known || until > before.until || before.rule == id.rule):
+	if !id.dryRun && until > b.limited[id.first48].until {
 		b.limited[id.first48] = limitedNetwork{id.rule, until}
 		b.limiting.Store(true)
-	case known && before.rule == id.rule:
-		delete(b.limited, id.first48)
+	}
+}
+
+// limitAgain finds until when newcomers of a network are limited, after bans of its clients were removed.
+func (b *Bans) limitAgain(first48 uint64) {
+	delete(b.limited, first48)
+	for rule := range uint32(len(b.names)) {
+		id := networkID{first48: first48, rule: rule}
+		if m := b.members[id]; m != nil {
+			b.limit(id, m)
+		}
 	}
 }
 
@@ -114,7 +117,7 @@ func (b *Bans) LimitsNewcomers(client *fairshare.BanKey, now time.Time) (rule ui
 }
 
 // removeMember notes that the client of an entry is not banned any more.
-func (b *Bans) removeMember(e *entry, now int64) {
+func (b *Bans) removeMember(e *entry) {
 	if !e.id.key.IsIPv6Client() {
 		return
 	}
@@ -126,7 +129,7 @@ func (b *Bans) removeMember(e *entry, now int64) {
 	if i := slices.Index(m[:], e.until); i >= 0 {
 		m[i] = 0
 	}
-	b.limit(id, m, now)
+	b.limitAgain(id.first48)
 }
 
 // forgetNetworks makes room: it removes networks without a ban in force, and, if
@@ -147,5 +150,5 @@ func (b *Bans) forgetNetworks(now int64) {
 
 func (b *Bans) forgetNetwork(id networkID) {
 	delete(b.members, id)
-	delete(b.limited, id.first48)
+	b.limitAgain(id.first48)
 }

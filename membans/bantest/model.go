@@ -74,14 +74,22 @@ func (m *Model) Find(q *fairshare.BanQuery, now time.Time) (longest time.Duratio
 
 // LimitsNewcomers implements [fairshare.Bans].
 func (m *Model) LimitsNewcomers(client *fairshare.BanKey, now time.Time) (rule uint32, limited bool) {
+	if rules := m.LimitingRules(client, now); len(rules) > 0 {
+		return rules[0], true
+	}
+	return 0, false
+}
+
+// LimitingRules returns the rules that limit the newcomers of a client's network. LimitsNewcomers returns one of them.
+func (m *Model) LimitingRules(client *fairshare.BanKey, now time.Time) (rules []uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for rule := range uint32(len(m.names)) {
 		if m.bannedAround(*client, rule, false, now) >= clientsThatLimit {
-			return rule, true
+			rules = append(rules, rule)
 		}
 	}
-	return 0, false
+	return rules
 }
 
 // bannedAround returns how many clients of the IPv6 network of a client are
