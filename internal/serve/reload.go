@@ -3,6 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -103,7 +104,7 @@ func (s *server) prepareReload(next *runtime) error {
 		return err
 	}
 	if err := livepolicy.ReplaceAccessLog(s.access, next.File); err != nil {
-		return err
+		return errors.Join(err, livepolicy.ReplaceJournal(s.journal, s.runtime.Load().File))
 	}
 	s.useTracing(tracing)
 	useTLS()
