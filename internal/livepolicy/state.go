@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -63,8 +64,9 @@ type State struct {
 
 	mu         sync.Mutex     // of what follows
 	lock       *lockfile.Lock // nil: another process keeps its counters in the folder
-	handedOver bool           // the counters belong to the successor
 	saveFailed bool           // the last snapshot failed
+	// handed are the snapshots that a successor found, once the folder is handed over; otherwise it is nil.
+	handed []os.FileInfo
 }
 
 // openState opens the state folder and restores the bans. If the folder cannot
@@ -371,11 +373,11 @@ func FirstNames(names []string) string {
 }
 
 // saveCounters writes a snapshot of the counters, nil for none, and of logins. The first error in a
-// row is logged.
+// row is logged. After handOver it writes only if no other process has written since.
 func (s *State) saveCounters(limiter *memlimit.Limiter, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.folder == "" || s.handedOver {
+	if s.folder == "" {
 		return
 	}
 	if s.lock == nil {
@@ -384,6 +386,13 @@ func (s *State) saveCounters(limiter *memlimit.Limiter, now time.Time) {
 			return // another process keeps its counters there
 		}
 		s.lock = lock
+	}
+	if s.handed != nil {
+		defer s.release()
+		if !slices.EqualFunc(s.handed, s.snapshots(), isSameFile) {
+			return
+		}
+		defer func() { s.handed = s.snapshots() }()
 	}
 	err := s.saveLogins()
 	if limiter != nil {
@@ -456,15 +465,38 @@ func (s *State) run(ctx context.Context, counters func() (*memlimit.Limiter, tim
 	}
 }
 
-// handOver writes the counters for the last time and releases the lock, so that
-// a successor can read them.
+// handOver writes the counters and releases the lock, so that a successor can read them. What requests in
+// progress cost from now on is written too, until there is one.
 func (s *State) handOver(limiter *memlimit.Limiter, now time.Time) {
 	s.saveCounters(limiter, now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.handedOver = true
+	s.handed = []os.FileInfo{}
+	if s.lock != nil { // else those in the folder are not of this process
+		s.handed = s.snapshots()
+		s.release()
+	}
+}
+
+func (s *State) release() {
 	s.lock.Release()
 	s.lock = nil
+}
+
+// snapshots returns the present files of the counters and of logins, nil for one that is missing.
+func (s *State) snapshots() (all []os.FileInfo) {
+	for _, name := range []string{CountersFile, LoginsFile} {
+		info, _ := os.Stat(filepath.Join(s.folder, name))
+		all = append(all, info)
+	}
+	return all
+}
+
+func isSameFile(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime())
 }
 
 // describe returns the folder and what was found in it.

@@ -213,3 +213,76 @@ func TestStoriesHaveTheLineOfRobots(t *testing.T) {
 		}
 	})
 }
+
+// What requests in progress cost after handOver is written at the end, unless another process has used the folder
+// since.
+func TestCostsAfterHandOverAreWritten(t *testing.T) {
+	limits := []fairshare.Limit{{Name: "cost", Resource: fairshare.Requests, N: 100, Window: time.Hour}}
+	now := time.Now()
+	for _, test := range []struct {
+		name string
+		next func(open func() (*State, *memlimit.Limiter), charge func(*memlimit.Limiter, int64) bool)
+		want int64
+	}{
+		{"nobody else", func(func() (*State, *memlimit.Limiter), func(*memlimit.Limiter, int64) bool) {}, 30},
+		{"a successor that ended", func(open func() (*State, *memlimit.Limiter),
+			charge func(*memlimit.Limiter, int64) bool) {
+			s, limiter := open()
+			charge(limiter, 40)
+			s.saveCounters(limiter, now)
+			s.close()
+		}, 50},
+		{"a successor", func(open func() (*State, *memlimit.Limiter),
+			charge func(*memlimit.Limiter, int64) bool) {
+			s, limiter := open()
+			charge(limiter, 40)
+			t.Cleanup(s.close)
+		}, 10},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			open := func() (*State, *memlimit.Limiter) {
+				t.Helper()
+				limiter, err := memlimit.New(limits, memlimit.Options{Memory: 1 << 20})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, err := (&Policy{options: Options{Folder: dir, NoRegistry: true, Clock: httpguard.NewClock(),
+					Log: func(string) {}}}).openState(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.restoreCounters(t.Context(), limiter, nil, httpguard.NewClock(), now)
+				return s, limiter
+			}
+			charge := func(l *memlimit.Limiter, cost int64) (over bool) {
+				t.Helper()
+				tallies := make([]fairshare.Tally, 1)
+				if err := l.Take(t.Context(), now, []fairshare.Take{{Key: []byte("client"), Cost: cost}},
+					tallies); err != nil {
+					t.Fatal(err)
+				}
+				return tallies[0].Over
+			}
+			s, limiter := open()
+			charge(limiter, 10)
+			s.handOver(limiter, now)
+			charge(limiter, 20)
+			test.next(open, charge)
+			ended, end := context.WithCancel(t.Context())
+			end()
+			s.run(ended, func() (*memlimit.Limiter, time.Time) { return limiter, now })
+			s.close()
+			saved, err := memlimit.New(limits, memlimit.Options{Memory: 1 << 20})
+			if err == nil {
+				_, err = saved.LoadFile(filepath.Join(dir, CountersFile), now)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !charge(saved, 100-test.want+1) || charge(saved, 100-test.want) {
+				t.Errorf("the counters do not have %d", test.want)
+			}
+		})
+	}
+}
