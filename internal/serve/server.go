@@ -453,6 +453,8 @@ func (s *server) drain() error {
 		case <-s.options.StopNow:
 			s.cutOff()
 			s.printf(cut)
+			cancel()
+			<-ended // it uses the state folder
 			return cli.ErrReported
 		case <-s.options.Reload: // too late for a reload
 		case call := <-s.reloads:
