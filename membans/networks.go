@@ -93,11 +93,14 @@ func (b *Bans) limit(id networkID, m *members) {
 	}
 }
 
-// limitAgain finds until when newcomers of a network are limited, after bans of its clients were removed.
-func (b *Bans) limitAgain(first48 uint64) {
-	delete(b.limited, first48)
+// limitAgain finds until when newcomers of a network are limited, after bans of its clients by one rule were removed.
+func (b *Bans) limitAgain(id networkID) {
+	if before, limited := b.limited[id.first48]; !limited || before.rule != id.rule || id.dryRun {
+		return
+	}
+	delete(b.limited, id.first48)
 	for rule := range uint32(len(b.names)) {
-		id := networkID{first48: first48, rule: rule}
+		id.rule = rule
 		if m := b.members[id]; m != nil {
 			b.limit(id, m)
 		}
@@ -129,7 +132,7 @@ func (b *Bans) removeMember(e *entry) {
 	if i := slices.Index(m[:], e.until); i >= 0 {
 		m[i] = 0
 	}
-	b.limitAgain(id.first48)
+	b.limitAgain(id)
 }
 
 // forgetNetworks makes room: it removes networks without a ban in force, and, if
@@ -150,5 +153,5 @@ func (b *Bans) forgetNetworks(now int64) {
 
 func (b *Bans) forgetNetwork(id networkID) {
 	delete(b.members, id)
-	b.limitAgain(id.first48)
+	b.limitAgain(id)
 }
