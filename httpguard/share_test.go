@@ -430,7 +430,8 @@ func TestAnswerNamesExpensiveRequests(t *testing.T) {
 func TestPanicOfWaitedGivesTheTurnBack(t *testing.T) {
 	for _, awaits := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			opts := httpguard.Options{HandlerAwaits: awaits, Waited: func(*http.Request, time.Duration) { panic("listener") }}
+			opts := httpguard.Options{HandlerAwaits: awaits,
+				Waited: func(*http.Request, time.Duration) { panic("listener") }}
 			s := newBusySite(t, share.Options{Capacity: 1}, opts, work(time.Second))
 			s.request(t.Context(), "192.0.2.1", "/first")
 			s.all.Go(func() {

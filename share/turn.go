@@ -254,8 +254,8 @@ func (t *Turn) finish(headed bool) {
 // tell the capacity nothing new, and take more CPU time than all else here.
 const sampleCalm = 1e6
 
-// skips reports whether a finished request is no sample: there is room, and the last sample is less
-// than sampleCalm ago, or it is a dry run, in which the slots bound nothing.
+// skips reports whether a finished request need not be a sample: there is room, and the last sample
+// is less than sampleCalm ago, or the slots bound nothing, as in a dry run.
 func (q *Queue) skips(t *Turn) bool {
 	s := q.schedule
 	return s.dry ||

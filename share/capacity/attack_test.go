@@ -94,9 +94,12 @@ func TestNewcomersFailuresDoNotCountInKnownNetworks(t *testing.T) {
 		for i := range 20 {
 			for network := range uint64(8) {
 				now += 1e6
-				c.Sample(Sample{Now: now, Path: 1, Network: network + 1, Took: 20 * time.Millisecond, Inside: 1, Known: true})
+				known := Sample{Now: now, Path: 1, Network: network + 1, Took: 20 * time.Millisecond, Known: true}
+				newcomer := known
+				newcomer.Known, newcomer.Failed = false, true
+				c.Sample(known)
 				for range failures {
-					c.Sample(Sample{Now: now, Path: 2, Network: network + 1, Took: time.Millisecond, Inside: 1, Failed: true})
+					c.Sample(newcomer)
 				}
 			}
 			if c.round.votes == 0 && i > 2 {
