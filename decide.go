@@ -38,7 +38,7 @@ func (g *Guard) Decide(ctx context.Context, req *Request) (v Verdict, err error)
 	err = g.decide(ctx, d, &v)
 	d.remember()
 	d.notePages(v.Action == Allow, d.tried || len(d.takes) == 0)
-	d.req = nil
+	d.forgetTexts()
 	if v.Action == Undecided {
 		g.release(d, v.gen)
 		return Verdict{}, err

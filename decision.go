@@ -113,6 +113,24 @@ func (d *decision) reset(req *Request, now time.Time) {
 	d.setSite()
 }
 
+// mostKept is the most memory of a buffer, in bytes, that a decision keeps until it is settled: the
+// client chooses how long the texts of its request are.
+const mostKept = 1 << 10
+
+// forgetTexts drops the request, and long texts that were computed of it.
+func (d *decision) forgetTexts() {
+	d.req, d.paths, d.canonical = nil, nil, ""
+	if cap(d.buf) > mostKept {
+		d.buf = nil
+	}
+	if cap(d.agentLower) > mostKept {
+		d.agentLower = nil
+	}
+	if cap(d.value) > mostKept {
+		d.value = nil
+	}
+}
+
 // readings returns those of the request's path, which is odd.
 func (d *decision) readings() (paths []string, complete bool) {
 	if d.paths == nil {

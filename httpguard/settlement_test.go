@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -226,4 +228,46 @@ func TestUnsettledTextsAreShort(t *testing.T) {
 			t.Errorf("%s: %d bytes are kept", name, len(text))
 		}
 	}
+}
+
+// That holds for what the guard computes of these texts, too.
+func TestUnsettledRequestsNeedLittleMemory(t *testing.T) {
+	policy := &fairshare.Policy{FoldPaths: true, Rules: []fairshare.Rule{
+		{Name: "agent", Action: fairshare.Block, Match: fairshare.Match{UserAgent: []string{"*evil*"}}},
+		{Name: "path", Action: fairshare.Block, Match: fairshare.Match{Path: []string{"/evil*"}}},
+		{Name: "by path", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1000, Window: time.Hour,
+			By: []fairshare.KeyPart{{Kind: fairshare.ByPath}}}},
+		{Name: "by host", Limit: &fairshare.Limit{Resource: fairshare.Requests, N: 1000, Window: time.Hour,
+			By: []fairshare.KeyPart{{Kind: fairshare.ByHost}}}},
+		{Name: "errors", Limit: &fairshare.Limit{Resource: fairshare.Errors, N: 1000, Window: time.Hour}},
+	}}
+	guard, err := memlimit.NewGuard(policy, memlimit.Options{Memory: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settlements := new(httpguard.Settlements)
+	handler := httpguard.ForwardAuth(httpguard.New(guard, httpguard.Options{}, nil),
+		httpguard.ForwardAuthOptions{Settlements: settlements})
+	heap := func() int {
+		var stats runtime.MemStats
+		runtime.GC()
+		runtime.GC() // empties pools
+		runtime.ReadMemStats(&stats)
+		return int(stats.HeapAlloc)
+	}
+	const n = 200
+	before := heap()
+	for i := range n {
+		long := strings.Repeat("A", 30<<10) + strconv.Itoa(i)
+		resp := question(handler, local, "/caddy", "X-Forwarded-For", "192.0.2.1", "X-Forwarded-Host", long,
+			"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/a//"+long, "User-Agent", long)
+		if resp.StatusCode != http.StatusNoContent {
+			t.Fatal(resp.Status)
+		}
+	}
+	if each := (heap() - before) / n; each > 16<<10 {
+		t.Errorf("%d bytes for each request", each)
+	}
+	runtime.KeepAlive(handler)
+	settlements.Close()
 }
