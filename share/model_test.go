@@ -163,9 +163,21 @@ func (m *model) path(c *Claim) (path []*modelNode) {
 	for up := n; up != m.root; up = up.parent {
 		path = append(path, up)
 	}
-	for i, key := range c.keys[:c.depth] {
+	keys := slices.Clone(c.keys[:c.depth])
+	if leaf := m.nodes[keys[c.depth-1]]; leaf != nil {
+		for _, below := range m.nodes {
+			if below.parent == leaf { // visitors are below the address
+				keys = append(keys, keys[c.depth-1]|1<<63)
+				break
+			}
+		}
+	}
+	for i, key := range keys {
 		child := m.nodes[key]
 		if child == nil {
+			if i > 0 {
+				m.moveWaiting(n, keys[i-1]|1<<63)
+			}
 			child = &modelNode{parent: n, tag: n.virtual, touched: m.now, weight: 1, page: 8, unit: i == int(c.unit),
 				turned: math.MinInt64}
 			if c.class == newest {
@@ -179,6 +191,19 @@ func (m *model) path(c *Claim) (path []*modelNode) {
 		path = slices.Insert(path, 0, n)
 	}
 	return path
+}
+
+// moveWaiting moves requests that wait at a node itself below it.
+func (m *model) moveWaiting(n *modelNode, key uint64) {
+	for _, r := range m.requests {
+		if r.state == waits && r.path[0] == n {
+			if m.nodes[key] == nil {
+				m.nodes[key] = &modelNode{parent: n, tag: n.virtual, touched: m.now, weight: 1, page: 8,
+					turned: math.MinInt64, order: n.order}
+			}
+			r.path = slices.Insert(r.path, 0, m.nodes[key])
+		}
+	}
 }
 
 func (m *model) arrive(id int, c *Claim, now int64) *modelRequest {
@@ -743,6 +768,10 @@ func TestSchedulerMatchesModel(t *testing.T) {
 				c := &Claim{keys: [MaxParts + 1]uint64{network << 8, network<<8 | addr}, depth: 2, class: class,
 					weight: 1}
 				switch network { // keys of another hierarchy, as after a reload
+				case 1:
+					if rapid.Bool().Draw(t, "visitor") { // below its address
+						c.keys[2], c.depth = network<<8|addr<<4, 3
+					}
 				case 2:
 					c.keys, c.depth = [MaxParts + 1]uint64{network<<8 | addr}, 1
 				case 3:
@@ -751,7 +780,7 @@ func TestSchedulerMatchesModel(t *testing.T) {
 					c.unit = 1
 				}
 				c.cost = []float64{1, 0.75, 1.25}[addr-1]
-				if addr > 1 { // a visitor
+				if addr > 1 && (network > 1 || c.depth > 2) { // a visitor
 					c.waited = time.Duration(rapid.SampledFrom([]int64{0, 1e3, 5e6, 1e9, 20e9}).Draw(t, "waited"))
 				}
 				if network == 1 {

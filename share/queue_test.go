@@ -655,6 +655,49 @@ func TestIsBusyWhileRequestsWaitAndAFewSecondsLater(t *testing.T) {
 	})
 }
 
+// Visitors and other clients share an address that is known for longer than the visitors' cookies. Whichever
+// always has requests that wait, the others get turns.
+func TestVisitorsAndOthersShareAnAddress(t *testing.T) {
+	for name, greedyVisitor := range map[string]bool{"greedy visitor": true, "greedy others": false} {
+		synctest.Test(t, func(t *testing.T) {
+			q := New(Options{Capacity: 1, Queue: 8, Ages: true})
+			q.Known(netip.MustParsePrefix("192.0.2.1/32"), time.Now().Add(-2*time.Hour), time.Now())
+			began := time.Now()
+			load := func(asVisitor bool) (waited time.Duration, err error) {
+				req := request("192.0.2.1", time.Now())
+				if asVisitor {
+					req.Visitor = fairshare.Visitor{ID: 7, Network: 7, Wider: 7, Since: began}
+				}
+				claim := q.Claim(req)
+				turn, err := q.Wait(t.Context(), &claim)
+				if err != nil {
+					return 0, err
+				}
+				time.Sleep(100 * time.Millisecond)
+				turn.Done()
+				return turn.Waited(), nil
+			}
+			var all sync.WaitGroup
+			for range 9 { // as many as there is room for
+				all.Go(func() {
+					for time.Since(began) < 20*time.Second {
+						if _, err := load(greedyVisitor); err != nil {
+							time.Sleep(time.Second)
+						}
+					}
+				})
+			}
+			time.Sleep(5 * time.Second)
+			for range 10 {
+				if waited, err := load(!greedyVisitor); err != nil || waited > time.Second {
+					t.Errorf("%s: %v after %v, want a turn soon", name, err, waited)
+				}
+			}
+			all.Wait()
+		})
+	}
+}
+
 // A claim that is used again, against its documentation, gives a turn of its own.
 func TestClaimUsedTwice(t *testing.T) {
 	q := New(Options{Capacity: 2, Wait: -1})

@@ -691,6 +691,9 @@ func (s *scheduler) find(c *Claim) *node {
 			n = child
 		}
 	}
+	if n.children > 0 {
+		n = s.others(n)
+	}
 	if n.resting {
 		s.idle.remove(n)
 	}
@@ -701,7 +704,32 @@ func (s *scheduler) find(c *Claim) *node {
 	return n
 }
 
+// others returns the node for the requests of a client, such as an address, that has visitors below it. They
+// are a client next to the visitors: in the queue of the client itself they would come before all of these.
+func (s *scheduler) others(n *node) *node {
+	key := n.key ^ 1<<63
+	if others := s.nodes[key]; others != nil {
+		return others
+	}
+	return s.grow(n, key)
+}
+
+// grow adds a node. Requests that wait at its parent itself move to the node of the parent's others.
 func (s *scheduler) grow(parent *node, key uint64) *node {
+	if t := parent.head; t != nil {
+		parent.head, parent.tail = nil, nil
+		others := s.others(parent)
+		for t != nil {
+			next := t.next
+			t.leaf = others
+			s.append(t)
+			others.noteWait(t.expected, parent.order)
+			t = next
+		}
+		if key == others.key {
+			return others
+		}
+	}
 	var n *node
 	if last := len(s.spare) - 1; last >= 0 {
 		n = s.spare[last]
