@@ -140,7 +140,7 @@ func (w *waiting) retry(p *QueuedRequest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if line := w.lines[p.line]; len(line) > 0 && line[0] == p {
-		wake(line[:1])
+		wake(line)
 	}
 }
 
@@ -168,14 +168,14 @@ func (w *waiting) makeRoom(longerThan int) bool {
 	return true
 }
 
-// wake gives a turn to the first in line that has none yet.
+// wake gives a turn to the first in line, if it has none yet. When it leaves the line, it wakes the next one.
 func wake(line []*QueuedRequest) {
-	for _, p := range line {
-		select {
-		case p.turns <- struct{}{}:
-			return
-		default:
-		}
+	if len(line) == 0 {
+		return
+	}
+	select {
+	case line[0].turns <- struct{}{}:
+	default:
 	}
 }
 

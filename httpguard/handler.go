@@ -73,11 +73,9 @@ func (h *Handler) Replace(guard *fairshare.Guard, opts Options) {
 	}
 	next := &generation{Handler: h, Options: opts, guard: guard, answers: newAnswers(guard.Policy(), &opts),
 		testsForms: guard.Policy().TestsForms(), looksFirst: opts.Logins != nil || guard.Policy().TestsBrowsers(),
-		number: h.generations.Add(1), replaced: make(chan struct{})}
+		number: h.generations.Add(1)}
 	next.answers.number = next.number
-	if old := h.current.Swap(next); old != nil {
-		close(old.replaced)
-	}
+	h.current.Store(next)
 	if (opts.Share != nil || len(opts.Shares) > 0) && !guard.HasBusy() {
 		guard.UseBusyOf(func(site string) bool {
 			q := h.current.Load().queueOf(site) // another one after a Replace with the same guard
@@ -122,8 +120,7 @@ type generation struct {
 	testsForms bool // a rule looks at fields of forms
 	looksFirst bool // judging needs to know whether the client is a browser
 
-	number   uint64        // among those of the Handler, from 1
-	replaced chan struct{} // closed when Replace is called again
+	number uint64 // among those of the Handler, from 1
 }
 
 // queueOf returns the queue of a site; nil if its requests do not wait.

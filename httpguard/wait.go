@@ -7,8 +7,9 @@ import (
 	"fairshare"
 )
 
-// retryEvery is how often the first request in a line tries again after the
-// policy was replaced. The old guard does not wake it when its requests settle.
+// retryEvery is how often the first request in a line tries again. Its guard does
+// not wake it when requests settle that another guard with the same counters has
+// judged: the guard before a Replace, or that of another server.
 const retryEvery = 250 * time.Millisecond
 
 // decideNow judges the request. If only requests in progress keep it out, it waits
@@ -27,10 +28,6 @@ func (g *generation) decideNow(r *http.Request, vis *visit) (v fairshare.Verdict
 	defer timer.Stop()
 	retries := time.NewTicker(retryEvery)
 	defer retries.Stop()
-	replaced := g.replaced
-	if g.number == 1 {
-		retries.Stop()
-	}
 	isNew := true
 	for {
 		late := false
@@ -43,10 +40,6 @@ func (g *generation) decideNow(r *http.Request, vis *visit) (v fairshare.Verdict
 		} else {
 			select {
 			case <-waiter.Turn():
-			case <-replaced:
-				retries.Reset(retryEvery)
-				replaced = nil
-				continue
 			case <-retries.C:
 				g.guard.Retry(waiter)
 				continue

@@ -595,6 +595,24 @@ func TestWaitingOverAReload(t *testing.T) {
 	})
 }
 
+// Another handler with the same counters, such as that of another server, has judged the earlier request. When that
+// settles, the later one passes soon.
+func TestWaitingForAnotherHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := waitingSite(t, oneError(), httpguard.Options{}, time.Second)
+		other := httpguard.New(s.guard(oneError()), httpguard.Options{}, welcome)
+		began := time.Now()
+		r := httptest.NewRequest("GET", "/other", nil)
+		r.RemoteAddr = attacker
+		w := httptest.NewRecorder()
+		other.ServeHTTP(w, r)
+		if took := time.Since(began); w.Code != http.StatusOK || took < time.Second || took > 1250*time.Millisecond {
+			t.Errorf("status %d after %v, want at most 250 ms more than the earlier request, which takes 1 s", w.Code, took)
+		}
+		s.all.Wait()
+	})
+}
+
 // A request under two limits waits for both. A request under one of them does not
 // wait for the other.
 func TestWaitingForTwoLimits(t *testing.T) {
