@@ -97,6 +97,8 @@ func responseOf(w http.ResponseWriter) *response {
 		return w.response
 	case flushWriter:
 		return w.response
+	case control:
+		return w.response
 	case *response:
 		return w
 	}
@@ -106,7 +108,30 @@ func responseOf(w http.ResponseWriter) *response {
 func (res *response) Header() http.Header { return res.w.Header() }
 
 // Unwrap is for http.ResponseController.
-func (res *response) Unwrap() http.ResponseWriter { return res.w }
+func (res *response) Unwrap() http.ResponseWriter { return control{res} }
+
+// A control is what an http.ResponseController finds above the writer below: methods of writers further below must not
+// pass the response by. It is not the writer of a handler, because it has methods that the writer below may lack.
+type control struct{ *response }
+
+func (c control) Unwrap() http.ResponseWriter { return c.w }
+func (c control) FlushError() error           { return c.flush() }
+
+func (c control) Hijack() (net.Conn, *bufio.ReadWriter, error) { return c.hijack() }
+
+// canFlush reports whether an http.ResponseController can flush a writer.
+func canFlush(w http.ResponseWriter) bool {
+	for {
+		switch below := w.(type) {
+		case http.Flusher, interface{ FlushError() error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = below.Unwrap()
+		default:
+			return false
+		}
+	}
+}
 
 func (res *response) WriteHeader(status int) {
 	if res.status.Load() == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
@@ -187,16 +212,15 @@ func isEventStream(kind string) bool {
 }
 
 func (res *response) flush() error {
-	res.beginBody()
-	if f, ok := res.w.(interface{ FlushError() error }); ok {
-		return f.FlushError()
+	if !canFlush(res.w) {
+		return http.ErrNotSupported
 	}
-	res.w.(http.Flusher).Flush()
-	return nil
+	res.beginBody()
+	return http.NewResponseController(res.w).Flush()
 }
 
 func (res *response) hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := res.w.(http.Hijacker).Hijack()
+	conn, rw, err := http.NewResponseController(res.w).Hijack()
 	if err == nil {
 		res.hijacked = true
 		delete(res.w.Header(), VisitorField)

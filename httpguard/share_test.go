@@ -288,43 +288,48 @@ func (hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 func TestHijackedConnectionsEndTheirTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cpu := fairshare.Rule{Name: "cpu", Limit: &fairshare.Limit{Resource: fairshare.CPU, N: 1500_000,
-			Window: 24 * time.Hour}}
-		s := newBusySite(t, share.Options{Capacity: 1}, httpguard.Options{},
-			func(w http.ResponseWriter, r *http.Request) {
-				time.Sleep(time.Second)
-				if r.URL.Path == "/socket" {
-					c, _, err := http.NewResponseController(w).Hijack()
-					if err != nil {
-						t.Error(err)
-					}
-					c.Close()
-					time.Sleep(time.Hour)
+	for _, w := range []http.ResponseWriter{hijackable{httptest.NewRecorder()},
+		wrapped{hijackable{httptest.NewRecorder()}}} {
+		synctest.Test(t, func(t *testing.T) { testHijackedTurn(t, w) })
+	}
+}
+
+func testHijackedTurn(t *testing.T, w http.ResponseWriter) {
+	cpu := fairshare.Rule{Name: "cpu", Limit: &fairshare.Limit{Resource: fairshare.CPU, N: 1500_000,
+		Window: 24 * time.Hour}}
+	s := newBusySite(t, share.Options{Capacity: 1}, httpguard.Options{},
+		func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Second)
+			if r.URL.Path == "/socket" {
+				c, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
 				}
-			}, cpu)
-		began := time.Now()
-		s.all.Go(func() {
-			r := httptest.NewRequest("GET", "/socket", nil)
-			s.handler.ServeHTTP(hijackable{httptest.NewRecorder()}, r)
-		})
-		synctest.Wait()
-		s.request(t.Context(), "203.0.113.1", "/next")
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if got := s.order(); got != "/socket /next" || time.Since(began) != time.Second {
-			t.Errorf("after %v the upstream worked for %s", time.Since(began), got)
-		}
-		s.all.Wait()
-		// The CPU time of the websocket ended with its header: 1 s of 1.5 s was used.
-		for _, want := range []int{200, 429} {
-			s.request(t.Context(), "192.0.2.1", "/after")
-			s.all.Wait()
-			if code := s.answers["/after"].Code; code != want {
-				t.Errorf("answered %d, want %d", code, want)
+				c.Close()
+				time.Sleep(time.Hour)
 			}
-		}
+		}, cpu)
+	began := time.Now()
+	s.all.Go(func() {
+		r := httptest.NewRequest("GET", "/socket", nil)
+		s.handler.ServeHTTP(w, r)
 	})
+	synctest.Wait()
+	s.request(t.Context(), "203.0.113.1", "/next")
+	time.Sleep(time.Second)
+	synctest.Wait()
+	if got := s.order(); got != "/socket /next" || time.Since(began) != time.Second {
+		t.Errorf("after %v the upstream worked for %s", time.Since(began), got)
+	}
+	s.all.Wait()
+	// The CPU time of the websocket ended with its header: 1 s of 1.5 s was used.
+	for _, want := range []int{200, 429} {
+		s.request(t.Context(), "192.0.2.1", "/after")
+		s.all.Wait()
+		if code := s.answers["/after"].Code; code != want {
+			t.Errorf("answered %d, want %d", code, want)
+		}
+	}
 }
 
 // A second AwaitTurn returns the same result at once.

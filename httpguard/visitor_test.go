@@ -194,6 +194,12 @@ func TestClientNeverSeesWhatTheSiteSaysOfIt(t *testing.T) {
 			return httpguard.New(guard, opts, h)
 		})
 	})
+	t.Run("in a writer without optional methods", func(t *testing.T) {
+		testSiteIsNotSeen(t, func(h http.HandlerFunc, guard *fairshare.Guard, opts httpguard.Options) http.Handler {
+			g := httpguard.New(guard, opts, h)
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.ServeHTTP(wrapped{w}, r) })
+		})
+	})
 	t.Run("Do", func(t *testing.T) {
 		testSiteIsNotSeen(t, func(h http.HandlerFunc, guard *fairshare.Guard, opts httpguard.Options) http.Handler {
 			g := httpguard.New(guard, opts, nil)
@@ -219,6 +225,10 @@ func testSiteIsNotSeen(t *testing.T, guarded func(http.HandlerFunc, *fairshare.G
 		"with a text and no status": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set(httpguard.VisitorField, "member")
 			io.WriteString(w, "page")
+		},
+		"flushed and no status": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(httpguard.VisitorField, "member")
+			http.NewResponseController(w).Flush()
 		},
 		"with a file and no status": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set(httpguard.VisitorField, "member")
@@ -280,7 +290,7 @@ func testSiteIsNotSeen(t *testing.T, guarded func(http.HandlerFunc, *fairshare.G
 			}
 		}
 		final := name == "in an interim answer" || name == "without a body or status" ||
-			strings.HasSuffix(name, "and no status")
+			strings.HasSuffix(name, "no status")
 		if set := len(resp.Header["Set-Cookie"]) == 1; set != final {
 			t.Errorf("%s: a member's cookie: %v", name, set)
 		}
