@@ -50,18 +50,29 @@ func (g *generation) inRoom(w http.ResponseWriter, r *http.Request, vis *visit, 
 		return false
 	}
 	if req.Path == waitingroom.StepPath && room.HasStep() {
+		g.reportFailed(r, g.guard.Settle(r.Context(), v, fairshare.Outcome{Time: g.Now(), Status: http.StatusSeeOther}))
 		g.answerStep(w, r, req)
 		g.reportAnswered(vis, v, func(a *Access) { a.Status = http.StatusSeeOther })
-		g.reportFailed(r, g.guard.Settle(r.Context(), v, fairshare.Outcome{Time: g.Now(), Status: http.StatusSeeOther}))
 		return true
 	}
-	if g.RoomFirst == nil || req.Visitor.ID != 0 || r.Method != http.MethodGet && r.Method != http.MethodHead ||
-		!g.RoomFirst(req) {
+	if g.RoomFirst == nil || req.Visitor.ID != 0 || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	held := true // also if a hook panics
+	defer func() {
+		if held {
+			g.reportFailed(r, g.guard.Settle(r.Context(), v,
+				fairshare.Outcome{Time: g.Now(), Part: fairshare.SettleNotForwarded}))
+		}
+	}()
+	if !g.RoomFirst(req) {
+		held = false
 		return false
 	}
 	// A client that gets no cookie could never come back with one: it waits for its turn like all others.
 	signed, ok := g.setVisitor(w.Header(), r, req, visitorChange{Waits: req.Time})
 	if !ok {
+		held = false
 		return false
 	}
 	g.reportDryRun(vis, v)
@@ -70,11 +81,9 @@ func (g *generation) inRoom(w http.ResponseWriter, r *http.Request, vis *visit, 
 		g.sendPage(w, r, vis, fairshare.AttackMode, 0, signed)
 	} else {
 		req.Visitor = signed // a refusal sets no second cookie
-		held := waitVerdict(fairshare.AttackMode, time.Second)
-		g.refuse(w, r, vis, &held)
+		wait := waitVerdict(fairshare.AttackMode, time.Second)
+		g.refuse(w, r, vis, &wait)
 	}
-	g.reportFailed(r, g.guard.Settle(r.Context(), v,
-		fairshare.Outcome{Time: g.Now(), Part: fairshare.SettleNotForwarded}))
 	return true
 }
 

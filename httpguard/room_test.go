@@ -499,3 +499,26 @@ func TestStepPathIsNeverForwarded(t *testing.T) {
 		t.Errorf("beyond the limit: %d", w.Code)
 	}
 }
+
+// A request in the waiting room gives its slot back, even if a hook panics.
+func TestPanicOfAHookInTheWaitingRoomSettles(t *testing.T) {
+	guard := newGuard(t, limit("slots", fairshare.Limit{Resource: fairshare.Concurrent, N: 1}))
+	for name, opts := range map[string]httpguard.Options{
+		"asking": {RoomFirst: func(*fairshare.Request) bool { panic("hook") }},
+		"reporting": {RoomFirst: func(*fairshare.Request) bool { return true },
+			Refused: func(*httpguard.Report) { panic("hook") }},
+	} {
+		opts.WaitingRoom, opts.Visitors = newRoom(t, waitingroom.Options{}), newVisitors(t)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			request(httpguard.New(guard, opts, welcome), "GET", "/", "Accept", "text/html")
+		}()
+		if w := request(httpguard.New(guard, httpguard.Options{}, welcome), "GET", "/"); w.Code != http.StatusOK {
+			t.Errorf("%s: %d: the slot was not given back", name, w.Code)
+		}
+	}
+}
