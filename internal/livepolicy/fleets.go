@@ -87,6 +87,8 @@ func (p *Policy) readFleets(ctx context.Context) {
 	if r == nil {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, firstSync)
+	defer cancel()
 	all, err := r.Fleets(ctx)
 	for _, fl := range slices.Backward(all) {
 		fl.Ended = true

@@ -44,7 +44,7 @@ const (
 	banTime     = 400 * time.Millisecond // for the shared registry to store bans, before requests stop waiting
 	connectTime = 10 * time.Second       // at the start
 	syncEvery   = time.Second
-	firstSync   = 2 * time.Second // at the start, before requests are judged
+	firstSync   = 2 * time.Second // at the start, before requests are judged; also for other calls then
 	seenEvery   = 30 * time.Second
 	callTime    = 30 * time.Second // of a transaction of the database
 	seenAgain   = 1 << 16          // clients before the end of the first reading that the second one reads again
@@ -284,21 +284,30 @@ func (g *group) FirstSeen(ctx context.Context, seen func(fairshare.ClientID, tim
 	return g.use(func(r *pgregistry.Registry) error { return r.FirstSeen(ctx, seen) })
 }
 
+// Bans reads those of the server's own registry, so that a start does not wait for the database. sync copies the bans
+// of other servers into it, and puts those in force that come later. A registry that cannot be written lacks them.
 func (g *group) Bans(ctx context.Context, now time.Time, all bool) iter.Seq2[fairshare.BanRecord, error] {
 	if r := g.connection(); r != nil {
-		return r.Bans(ctx, now, all)
+		if _, err := g.writing(ctx); err != nil {
+			return r.Bans(ctx, now, all)
+		}
 	}
 	return g.store.Bans(ctx, now, all)
 }
 
 // ReferenceKey returns the key of all servers, so that each finds the references of the
-// others. The server's own registry keeps it for a start without the database.
+// others. The server's own registry keeps it for a start without the database, or with one that does not answer.
 func (g *group) ReferenceKey(ctx context.Context) ([]byte, error) {
 	r := g.connection()
 	if r == nil {
 		return g.store.ReferenceKey(ctx)
 	}
-	secret, err := r.ReferenceKey(ctx)
+	short, cancel := context.WithTimeout(ctx, firstSync)
+	defer cancel()
+	secret, err := r.ReferenceKey(short)
+	if err = g.note(err); errors.Is(err, registry.ErrAway) {
+		return g.store.ReferenceKey(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
