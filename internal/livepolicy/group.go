@@ -690,13 +690,16 @@ func (g *group) receiveOverrides(ctx context.Context, own *sqlregistry.Registry,
 	return err
 }
 
-// receiveAll replaces the bans of the server's own registry.
+// receiveAll replaces the bans of the server's own registry. It keeps them until the database has sent some.
 func (g *group) receiveAll(ctx context.Context, own *sqlregistry.Registry, shared *pgregistry.Registry) error {
-	if err := own.DropBans(ctx); err != nil {
-		return err
-	}
-	page := make([]fairshare.BanRecord, 0, 1000)
+	page, dropped := make([]fairshare.BanRecord, 0, 1000), false
 	flush := func() error {
+		if !dropped {
+			if err := own.DropBans(ctx); err != nil {
+				return err
+			}
+			dropped = true
+		}
 		err := own.Write(ctx, registry.Batch{Bans: page})
 		g.restored(page)
 		page = page[:0]
