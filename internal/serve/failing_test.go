@@ -40,8 +40,14 @@ func startBroken(t *testing.T, policy string) *server {
 // startServer starts a server after change, which may be nil.
 func startServer(t *testing.T, policy string, change func(*server)) *server {
 	t.Helper()
+	return startServerTo(t, policy, io.Discard, change)
+}
+
+// startServerTo is startServer with a log.
+func startServerTo(t *testing.T, policy string, stderr io.Writer, change func(*server)) *server {
+	t.Helper()
 	opts := Options{Flags: Flags{Policy: writeFile(t, "site.yaml", policy), Listen: "127.0.0.1:0"},
-		State: t.TempDir(), Now: time.Now, Stderr: io.Discard}
+		State: t.TempDir(), Now: time.Now, Stderr: stderr}
 	file, err := opts.load(opts.Stderr)
 	if err != nil {
 		t.Fatal(err)

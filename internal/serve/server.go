@@ -91,8 +91,8 @@ type server struct {
 	access  *journal.AccessLog
 	spans   *otlp.Exporter
 	tracing atomic.Pointer[tracing]    // nil: no request becomes a span
-	log     *log.Logger                // writes to the journal
-	logger  atomic.Pointer[log.Logger] // log, once it exists
+	log     *log.Logger                // lines that clients may cause, for the journal
+	logger  atomic.Pointer[log.Logger] // other lines, once there is a journal
 	manager *systemd.Notifier
 
 	inbound  *inbound.Listener
@@ -176,7 +176,7 @@ func newServer(ctx context.Context, file *policyfile.File, opts Options) (_ *ser
 		return nil, err
 	}
 	s.log = proxy.NewLog(s.journal, prefix)
-	s.logger.Store(s.log)
+	s.logger.Store(proxy.NewLog(s.journal, prefix))
 	s.proxy = proxy.New(s.proxyConfig(rt))
 	s.sessions = sessions.New(livepolicy.SessionsConfig(file), s.proxy)
 	if s.hasAdmin() {
