@@ -31,7 +31,5 @@ func (p *Policy) FromWall(at time.Time) time.Time { return p.options.Clock.FromW
 // OwnsState reports whether this process is the one whose counters are kept in the state
 // folder. It is true also if there is no folder.
 func (p *Policy) OwnsState() bool {
-	p.state.mu.Lock()
-	defer p.state.mu.Unlock()
-	return p.state.folder == "" || p.state.lock != nil || p.state.readOnly
+	return p.state.folder == "" || p.state.lock.Load() != nil || p.state.readOnly
 }

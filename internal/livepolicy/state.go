@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -62,9 +63,10 @@ type State struct {
 	logins          *logins.Watcher // nil: nothing is known of logins
 	settingsPending bool            // operators' commands do not know the current settings yet
 
-	mu         sync.Mutex     // of what follows
-	lock       *lockfile.Lock // nil: another process keeps its counters in the folder
-	saveFailed bool           // the last snapshot failed
+	lock atomic.Pointer[lockfile.Lock] // nil: another process keeps its counters in the folder
+
+	mu         sync.Mutex // of what follows, and held while a snapshot is written
+	saveFailed bool       // the last snapshot failed
 	// handed are the snapshots that a successor found, once the folder is handed over; otherwise it is nil.
 	handed []os.FileInfo
 }
@@ -113,7 +115,7 @@ func (p *Policy) openState(ctx context.Context) (*State, error) {
 // clock was set back since then, so that bans and counters keep their age. A
 // clock that was ahead by more than the longest window was wrong.
 func (s *State) continueClock(clock *httpguard.Clock) {
-	if s.lock == nil && !s.readOnly {
+	if s.lock.Load() == nil && !s.readOnly {
 		return
 	}
 	saved, err := memlimit.SavedAt(filepath.Join(s.folder, CountersFile))
@@ -144,12 +146,13 @@ func isDiskError(err error) bool {
 
 // takeLock makes this process the one whose counters are kept in the folder,
 // unless another process is. It waits a moment for one that is about to end.
-func (s *State) takeLock(ctx context.Context) (err error) {
+func (s *State) takeLock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	for {
-		s.lock, err = lockfile.Take(filepath.Join(s.folder, setup.ServeLock))
+		lock, err := lockfile.Take(filepath.Join(s.folder, setup.ServeLock))
 		if !errors.Is(err, lockfile.ErrHeld) {
+			s.lock.Store(lock)
 			return err
 		}
 		select {
@@ -327,7 +330,7 @@ func registryError(err error) error {
 // clients that operators have unbanned since.
 func (s *State) restoreCounters(ctx context.Context, limiter *memlimit.Limiter, guard *fairshare.Guard,
 	clock *httpguard.Clock, now time.Time) {
-	if s.folder == "" || s.lock == nil && !s.readOnly {
+	if s.folder == "" || s.lock.Load() == nil && !s.readOnly {
 		return
 	}
 	path := filepath.Join(s.folder, CountersFile)
@@ -380,12 +383,12 @@ func (s *State) saveCounters(limiter *memlimit.Limiter, now time.Time) {
 	if s.folder == "" {
 		return
 	}
-	if s.lock == nil {
+	if s.lock.Load() == nil {
 		lock, err := lockfile.Take(filepath.Join(s.folder, setup.ServeLock))
 		if err != nil {
 			return // another process keeps its counters there
 		}
-		s.lock = lock
+		s.lock.Store(lock)
 	}
 	if s.handed != nil {
 		defer s.release()
@@ -426,7 +429,7 @@ func (s *State) saveLogins() error {
 
 // restoreLogins reads that snapshot.
 func (s *State) restoreLogins(now time.Time) {
-	if s.logins == nil || s.folder == "" || s.lock == nil && !s.readOnly {
+	if s.logins == nil || s.folder == "" || s.lock.Load() == nil && !s.readOnly {
 		return
 	}
 	f, err := os.Open(filepath.Join(s.folder, LoginsFile))
@@ -472,16 +475,13 @@ func (s *State) handOver(limiter *memlimit.Limiter, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.handed = []os.FileInfo{}
-	if s.lock != nil { // else those in the folder are not of this process
+	if s.lock.Load() != nil { // else those in the folder are not of this process
 		s.handed = s.snapshots()
 		s.release()
 	}
 }
 
-func (s *State) release() {
-	s.lock.Release()
-	s.lock = nil
-}
+func (s *State) release() { s.lock.Swap(nil).Release() }
 
 // snapshots returns the present files of the counters and of logins, nil for one that is missing.
 func (s *State) snapshots() (all []os.FileInfo) {
@@ -577,7 +577,7 @@ func (s *State) override() func(netip.Addr, fairshare.Bot, time.Time) fairshare.
 
 // close releases what openState took.
 func (s *State) close() {
-	s.lock.Release()
+	s.release()
 	if s.store != nil {
 		s.store.Close()
 	}

@@ -286,3 +286,22 @@ func TestCostsAfterHandOverAreWritten(t *testing.T) {
 		})
 	}
 }
+
+// The main loop of a server does not wait for a snapshot that is being written, such as on a disk that hangs.
+func TestReportsDoNotWaitForTheDisk(t *testing.T) {
+	p := openPolicy(t, "rules: [{use: default}]")
+	p.state.mu.Lock() // as saveCounters does
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.FrequentReport()
+		p.MinuteReport(t.Context())
+	}()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		t.Error("it waits")
+	}
+	p.state.mu.Unlock()
+	<-done
+}
