@@ -77,11 +77,13 @@ func (p *Policy) useVisitors(rt *Runtime) {
 	if v := rt.File.Visitors; v != nil {
 		opts.Always, opts.PerNetwork = v.Cookies == policyfile.CookiesAlways, v.PerNetwork
 	}
+	hadOwn := p.ownSecrets
 	if p.ownSecrets = opts.Secrets == nil; p.ownSecrets {
 		opts.Secrets = p.rotateSecrets()
 	}
 	if last := p.visitors; last != nil && last.Always() == opts.Always && p.perNetwork == opts.PerNetwork {
-		if last.SetSecrets(opts.Secrets) == nil {
+		keep := hadOwn && opts.Secrets == nil // the last ones hold until the process ends
+		if keep || last.SetSecrets(opts.Secrets) == nil {
 			rt.Visitors = last
 			return
 		}

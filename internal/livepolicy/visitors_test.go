@@ -2,13 +2,17 @@ package livepolicy
 
 import (
 	"bytes"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"fairshare"
+	"fairshare/httpguard"
 	"fairshare/policyfile"
+	"fairshare/visitor"
 )
 
 func TestSecretsRotateAndOldOnesVerifyForAWhile(t *testing.T) {
@@ -83,5 +87,30 @@ func TestSecretsOfAPolicyFile(t *testing.T) {
 		if err == nil && (string(rt.secrets[0]) != "first-secret-of-the-site" || len(rt.secrets) != 2) {
 			t.Errorf("%s: secrets %q", c.visitors, rt.secrets)
 		}
+	}
+}
+
+// A reload keeps the cookies of visitors valid, also if there is no state folder.
+func TestCookiesStayOverAReload(t *testing.T) {
+	for _, folder := range []string{"", t.TempDir()} {
+		const text = "visitors: always\nrules: [{use: default}]\n"
+		p, err := New(t.Context(), parseFile(t, text), Options{Clock: httpguard.NewClock(), Folder: folder,
+			Log: func(line string) { t.Log(line) }})
+		must(t, err)
+		must(t, p.OpenState(t.Context()))
+		p.Start(t.Context())
+		req := &fairshare.Request{Addr: netip.MustParseAddr("203.0.113.1"), Time: p.Now(), Method: "GET", Path: "/"}
+		value, signed, ok := p.Current().Visitors.Sign(fairshare.Visitor{}, req, p.Now(), time.Now(), visitor.Change{})
+		if !ok {
+			t.Fatal("no cookie")
+		}
+		next, err := p.Prepare(t.Context(), parseFile(t, text))
+		must(t, err)
+		p.Use(t.Context(), next, func() {})
+		if found := p.Current().Visitors.Read(value, p.Now(), time.Now()); found.ID != signed.ID {
+			t.Errorf("folder %q: after a reload the cookie is not valid", folder)
+		}
+		p.Stop()
+		p.Close()
 	}
 }
