@@ -275,11 +275,23 @@ func (g *Guard) Forgive(ctx context.Context, client ClientID, now time.Time) (er
 }
 
 func (g *Guard) forgive(ctx context.Context, r *compiledRule, key BanKey, now time.Time) error {
-	of := g.history.forgotten.ofBanKey(&key, g.bits4, g.bits6)
-	last := Charge{Limit: r.banLimit, Key: appendTime(key.bytes(), of), Cost: -MaxN, At: now}
-	before := last
-	before.At = now.Add(-g.limits[r.banLimit].Window)
-	return g.limiter.Settle(ctx, g.forward(now), []Charge{last, before})
+	counted := appendTime(key.bytes(), g.history.forgotten.ofBanKey(&key, g.bits4, g.bits6))
+	var charges []Charge
+	add := func(key []byte) {
+		last := Charge{Limit: r.banLimit, Key: key, Cost: -MaxN, At: now}
+		before := last
+		before.At = now.Add(-g.limits[r.banLimit].Window)
+		charges = append(charges, last, before)
+	}
+	add(counted)
+	if g.policy.SitesApart {
+		for i := range g.policy.Sites {
+			if site := &g.policy.Sites[i]; site.OwnRules && r.Site == site.Name || !site.OwnRules && r.Site == "" {
+				add(appendSite(slices.Clip(counted), site.Name))
+			}
+		}
+	}
+	return g.limiter.Settle(ctx, g.forward(now), charges)
 }
 
 // elsewhere reports whether a page of another site may have caused the request.

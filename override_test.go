@@ -470,3 +470,29 @@ func TestLiftResetsTheBanNumber(t *testing.T) {
 		t.Errorf("the ban after it was lifted: %s", describeFinding(v.Finding))
 	}
 }
+
+// With SitesApart each site has refusals of its own that count towards a ban.
+func TestLiftForgetsRefusalsOfAllSites(t *testing.T) {
+	policy := banPolicy(nil)
+	policy.SitesApart = true
+	policy.Sites = []fairshare.Site{{Name: "shop", Hosts: []string{"shop.example"}},
+		{Name: "blog", Hosts: []string{"blog.example"}, OwnRules: true}}
+	own := banPolicy(nil).Rules[3]
+	own.Name, own.Site = "rapid in the blog", "blog"
+	policy.Rules = append(policy.Rules, own)
+	for _, host := range []string{"shop.example", "blog.example", "other.example"} {
+		g := newGuard(t, policy)
+		req := from(alice)
+		req.Host = host
+		if v := repeat(t, g, 0, req, 4); v.Ban != fairshare.BanStarted {
+			t.Fatalf("%s: no ban starts: %s", host, describeFinding(v.Finding))
+		}
+		now := start.Add(time.Second)
+		if _, err := g.Lift(t.Context(), fairshare.PrefixID(netip.MustParsePrefix(alice+"/32")), now, now); err != nil {
+			t.Fatal(err)
+		}
+		if v := repeat(t, g, time.Second, req, 2); v.Ban != fairshare.NotBanned || v.Action != fairshare.Refuse {
+			t.Errorf("%s: the first refusal after the ban was lifted: %s", host, describeFinding(v.Finding))
+		}
+	}
+}
