@@ -214,9 +214,7 @@ func (d *decision) key(limit int) []byte {
 		default:
 			d.keys = d.cutAddr().network.appendKey(d.keys, ByNetwork)
 		}
-		if d.site >= 0 && d.guard.policy.SitesApart {
-			d.keys = appendSite(d.keys, d.siteName())
-		}
+		d.keys = d.appendSite(d.keys)
 		if key = d.keys[begin:len(d.keys):len(d.keys)]; plain && isAddr {
 			d.addrKey = key
 		}

@@ -189,6 +189,14 @@ func (d *decision) pathKey() string {
 	return d.canonical
 }
 
+// appendSite appends the name of the request's site to a key if the policy counts sites apart.
+func (d *decision) appendSite(key []byte) []byte {
+	if d.site < 0 || !d.guard.policy.SitesApart {
+		return key
+	}
+	return appendSite(key, d.siteName())
+}
+
 // appendSite appends the name of a site to a key, for Policy.SitesApart. Bans have the key
 // without it.
 func appendSite(b []byte, site string) []byte {

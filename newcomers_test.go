@@ -140,3 +140,24 @@ func TestNewcomersOfASharedKeyOnly(t *testing.T) {
 		}
 	}
 }
+
+// With SitesApart a newcomer has the limit of newcomers once for each site, with a visitor's cookie, too.
+func TestNewcomersOfSitesApart(t *testing.T) {
+	policy := lowered(func(*fairshare.Rule) {})
+	policy.SitesApart = true
+	policy.Sites = []fairshare.Site{{Name: "shop", Hosts: []string{"shop.example"}}}
+	for _, id := range []uint64{0, 7} {
+		g := memGuard(t, policy)
+		for _, host := range []string{"shop.example", "other.example"} {
+			req := at("192.0.2.9")
+			req.Host, req.Visitor.ID = host, id
+			repeat(t, g, 0, req, 3) // all that the network may
+			if v := repeat(t, g, 0, req, 1); v.Action != fairshare.Allow {
+				t.Errorf("visitor %d at %s: %s", id, host, describeFinding(v.Finding))
+			}
+			if v := repeat(t, g, 0, req, 1); v.Action != fairshare.Refuse {
+				t.Errorf("visitor %d at %s, once more: %s", id, host, describeFinding(v.Finding))
+			}
+		}
+	}
+}

@@ -127,7 +127,7 @@ func (d *decision) newcomerKey(limit int) []byte {
 		return d.key(limit)
 	}
 	begin := len(d.keys)
-	d.keys = d.req.Visitor.appendKey(d.keys)
+	d.keys = d.appendSite(d.req.Visitor.appendKey(d.keys))
 	return d.keys[begin:len(d.keys):len(d.keys)]
 }
 
