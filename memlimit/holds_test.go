@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -436,4 +437,34 @@ func TestCrowdHolds(t *testing.T) {
 		check(t, l.table)
 		idle(t, l)
 	}
+}
+
+// Requests learn the costs of pages while the policy is replaced again and again by one with a new limit.
+func TestPagesAreLearntDuringReloads(t *testing.T) {
+	var now atomic.Pointer[Limiter]
+	now.Store(opened(t, 1<<20, bytesLimit(1000)))
+	var requests sync.WaitGroup
+	var done atomic.Bool
+	for i := range 4 {
+		requests.Go(func() {
+			for page := uint64(i + 1); !done.Load(); page += 4 {
+				settle(t, now.Load(), start, fairshare.Charge{Key: number(i), Ends: true, Total: 900 + int64(page%100),
+					Page: fairshare.Page{Path: page * 0x9E3779B97F4A7C15}})
+			}
+		})
+	}
+	for i := range maxLimits - 1 {
+		limit := bytesLimit(1000)
+		limit.Name = fmt.Sprint("bytes ", i)
+		next, err := now.Load().With([]fairshare.Limit{limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now.Store(next)
+		if i%64 == 0 {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	done.Store(true)
+	requests.Wait()
 }

@@ -291,8 +291,8 @@ func (l *Limiter) settleHeld(lim *limit, k *holder, at int64, c *fairshare.Charg
 	if c.Ends && lim.costly {
 		total := min(float64(max(0, c.Total)), float64(lim.allowed))
 		sh.means = sh.means.made(l.slots.means)
-		sh.means.learn(lim, *l.table.limits.Load(), k.first^lim.salt, total, at)
-		l.pages.learn(lim, *l.table.limits.Load(), c.Page, total, at)
+		sh.means.learn(lim, l.table, k.first^lim.salt, total, at)
+		l.pages.learn(lim, l.table, c.Page, total, at)
 	}
 }
 

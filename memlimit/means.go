@@ -63,8 +63,9 @@ func (m means) find(hash uint64) *mean {
 
 // learn moves a mean an eighth of the way towards cost. For a new one it
 // forgets the one that matters least, unless the new one matters less: many
-// cheap requests from everywhere must not have expensive ones forgotten.
-func (m means) learn(l *limit, limits []*limit, hash uint64, cost float64, at int64) {
+// cheap requests from everywhere must not have expensive ones forgotten. The shard of m is
+// locked.
+func (m means) learn(l *limit, t *table, hash uint64, cost float64, at int64) {
 	if p := m.find(hash); p != nil {
 		if p.idle(l, at) {
 			p.settled = 0
@@ -74,6 +75,8 @@ func (m means) learn(l *limit, limits []*limit, hash uint64, cost float64, at in
 		p.settled += min(1, math.MaxUint8-p.settled)
 		return
 	}
+	// A policy may be replaced at any time. All limits of which m has means are known only now.
+	limits := *t.limits.Load()
 	fresh := mean{hash, cost, at, l.id, 1}
 	least, victim := fresh.weight(limits, at), -1
 	places := m.candidates(hash)
@@ -152,7 +155,7 @@ func (p *pages) cost(l *limit, page fairshare.Page) (cost float64) {
 // learn notes the cost of a request for the page. A page that costs at most the
 // floor is remembered only if its folder is, since cost would otherwise return
 // the mean of the folder.
-func (p *pages) learn(l *limit, limits []*limit, page fairshare.Page, cost float64, at int64) {
+func (p *pages) learn(l *limit, t *table, page fairshare.Page, cost float64, at int64) {
 	remember := cost > float64(l.allowed)/float64(l.mostAtOnce)
 	for _, of := range [...]uint64{page.Folder, page.Path} {
 		if of == 0 {
@@ -162,7 +165,7 @@ func (p *pages) learn(l *limit, limits []*limit, page fairshare.Page, cost float
 		sh, m := p.find(hash)
 		if m != nil || remember {
 			sh.means = sh.means.made(p.means)
-			sh.means.learn(l, limits, hash, cost, at)
+			sh.means.learn(l, t, hash, cost, at)
 			remember = true
 		}
 		sh.mu.Unlock()
