@@ -58,6 +58,7 @@ const (
 	tick        = 16 * time.Second
 	tickBits    = 20
 	tickMask    = 1<<tickBits - 1 // 194 days
+	mostAhead   = 1 << 16         // twelve days
 	hasAged     = tickMask
 	agedFor     = uint64(24 * time.Hour / tick) // until an unused word with standing may be taken
 	cameFor     = uint64(time.Hour / tick)      // until one without may be
@@ -65,11 +66,14 @@ const (
 
 func ticks(t time.Time) uint64 { return uint64(t.Unix()/int64(tick/time.Second)) & tickMask }
 
-// since returns how many ticks have gone by; a time in the future counts as
-// now.
+// since returns how many ticks have gone by, up to 182 days. A time at most twelve days in the
+// future counts as now.
 func since(then, now uint64) uint64 {
-	const unused = 64 - tickBits
-	return uint64(max(0, int64((now-then)<<unused)>>unused)) // the highest bit is the sign
+	gone := (now - then) & tickMask
+	if gone > tickMask-mostAhead {
+		return 0
+	}
+	return gone
 }
 
 // A clientName is what a client is remembered under. The zero clientName is

@@ -210,3 +210,25 @@ func FuzzMeet(f *testing.F) {
 		}
 	})
 }
+
+// A process may run for months without a restart. What is five months old is not taken for a time in the future.
+func TestHistoryOfALongRun(t *testing.T) {
+	const later = 150 * 24 * time.Hour
+	h := new(History)
+	for i := range maxAged {
+		meets(h, fmt.Sprintf("192.0.2.%d", i), 0)
+		meets(h, fmt.Sprintf("192.0.2.%d", i), time.Hour)
+	}
+	if meets(h, "192.0.2.100", later); !meets(h, "192.0.2.100", later+time.Hour) {
+		t.Error("sixteen clients that have not come for months keep a new one from getting standing")
+	}
+	if meets(h, "198.51.100.1", 0); !meets(h, "198.51.100.1", later) {
+		t.Error("a client that came months ago is new")
+	}
+	lists := []seenList{newSeenList([]string{"*"}, nil)}
+	c := h.name(clientOf("192.0.2.1").Addr(), clientOf("192.0.2.1").Bits(), netip.Addr{})
+	h.show(&c, lists, 1, historyStart)
+	if h.saw(&c, &lists[0], historyStart.Add(later)) {
+		t.Error("a page of months ago was seen within the last day")
+	}
+}
