@@ -83,9 +83,10 @@ func unpack(w uint64) (at uint32, bare uint64, signs Signs) {
 		w >> signBits & mostBare, Signs(w & (1<<signBits - 1))
 }
 
-// since returns the ticks from then to now; a time in the future counts as now.
+// since returns the ticks from then to now. A time up to a day in the future counts as now: the answer to a
+// request may come much later than the request.
 func since(then, now uint32) uint32 {
-	if d := (now - then) & tickMask; d <= tickMask/2 {
+	if d := (now - then) & tickMask; d <= tickMask-day {
 		return d
 	}
 	return 0

@@ -403,3 +403,27 @@ func BenchmarkWatcher(b *testing.B) {
 		})
 	}
 }
+
+// TestSignsEndAfterADay: the stored time begins again after 48 days, but what is weeks old never counts as new.
+func TestSignsEndAfterADay(t *testing.T) {
+	const day = 24 * 60 * 60
+	referer := []string{"Referer", "https://shop.example/a"}
+	for days := 2; days < 48; days += 5 {
+		var w browser.Watcher
+		visit := func(target string, seconds int, header []string, answer browser.Answer) {
+			seen := w.Look(request("192.0.2.1", target, seconds, header...), browser.Conn{})
+			w.Answered(&seen, answer)
+		}
+		visit("/a", 0, nil, page)
+		visit("/a.css", 1, referer, style)
+		later := days * day
+		if got := w.Look(request("192.0.2.1", "/b", later), browser.Conn{}); got.Browser != fairshare.BrowserClaimed {
+			t.Errorf("%d days later: browser %s, signs %b", days, got.Browser, got.Signs)
+		}
+		visit("/a.css", later, nil, style)
+		visit("/b.css", later, nil, browser.Answer{Status: 304})
+		if got := w.Look(request("192.0.2.1", "/b", later), browser.Conn{}); got.Browser != fairshare.BrowserClaimed {
+			t.Errorf("%d days later, assets without a page: browser %s, signs %b", days, got.Browser, got.Signs)
+		}
+	}
+}
