@@ -169,12 +169,16 @@ func (f *Finder) addAsset(c *client, n int32) {
 }
 
 // answeredAsset records the answer to a request for an asset. One that does not
-// exist, or is a page with another name, counts as not asked for.
-func (f *Finder) answeredAsset(c *client, a *Answer) {
+// exist, or is a page with another name, counts as not asked for. One that exists
+// counts, also if the answer to another one has come before.
+func (f *Finder) answeredAsset(c *client, a *Answer, now uint32) {
 	switch {
-	case c.flags&fetches == 0 || c.flags&got != 0:
+	case c.flags&got != 0:
 	case a.Status >= 200 && a.Status < 300 && !isHTML(a.Type), a.Status == 304:
-		c.flags |= got
+		if f.askAsset(c, now); c.flags&fetches != 0 {
+			c.flags |= got
+		}
+	case c.flags&fetches == 0:
 	case a.Status >= 200 && a.Status < 300, a.Status == 404, a.Status == 410:
 		if c.flags&counted != 0 {
 			f.addAsset(c, -1)

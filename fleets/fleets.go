@@ -177,7 +177,7 @@ func (f *Finder) AnsweredAs(s Sighting, a *Answer, now time.Time) {
 		return
 	}
 	if s.kind == asset {
-		f.answeredAsset(c, a)
+		f.answeredAsset(c, a, at)
 		return
 	}
 	if c.flags&waiting == 0 || a.Status != 200 || !isPage(a) {

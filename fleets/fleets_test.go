@@ -399,3 +399,50 @@ func BenchmarkArrived(b *testing.B) {
 		})
 	}
 }
+
+// The first answer to an asset may be 404 while others are on their way. Then a person still leaves the fleet.
+func TestAMissingAssetDoesNotHideTheOthers(t *testing.T) {
+	tr := newTraffic()
+	tr.readers(60, time.Hour)
+	tr.swarm(1000, 20*time.Minute, 40*time.Minute, nil)
+	f := New(Options{})
+	if res := tr.run(t, f); len(res.found) != 1 {
+		t.Fatalf("the swarm is not one fleet: %s", res)
+	}
+	now := start.Add(time.Hour)
+	for i, c := range []struct {
+		name    string
+		answers []Answer // to assets that were asked for at once, in order
+		member  bool     // at the next page
+	}{
+		{"found", []Answer{{Path: "/a.css", Status: 200, Type: "text/css"}}, false},
+		{"missing", []Answer{{Path: "/a.css", Status: 404, Type: "text/html"}}, true},
+		{"missing, then found", []Answer{{Path: "/a.css", Status: 404, Type: "text/html"},
+			{Path: "/b.js", Status: 200, Type: "text/javascript"}}, false},
+		{"missing, then not modified", []Answer{{Path: "/a.css", Status: 404, Type: "text/html"},
+			{Path: "/b.js", Status: 304}}, false},
+		{"found, then missing", []Answer{{Path: "/b.js", Status: 200, Type: "text/javascript"},
+			{Path: "/a.css", Status: 404, Type: "text/html"}}, false},
+		{"two missing", []Answer{{Path: "/a.css", Status: 404, Type: "text/html"},
+			{Path: "/b.js", Status: 200, Type: "text/html"}}, true},
+	} {
+		addr := netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})
+		arrive := func(path string) fairshare.Request {
+			req := fairshare.Request{Time: now, Addr: addr, Method: "GET", Path: path, UserAgent: chrome}
+			f.Arrived(&req)
+			return req
+		}
+		arrive("/")
+		f.Answered(&Answer{Addr: addr, Method: "GET", Path: "/", Status: 200, Type: "text/html"}, now)
+		for _, a := range c.answers {
+			arrive(a.Path)
+		}
+		for _, a := range c.answers {
+			a.Addr, a.Method = addr, "GET"
+			f.Answered(&a, now)
+		}
+		if next := arrive("/next"); (next.Fleet != "") != c.member {
+			t.Errorf("%s: the next page is one of the fleet %q", c.name, next.Fleet)
+		}
+	}
+}
