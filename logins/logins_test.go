@@ -264,6 +264,45 @@ func TestSnapshotsContinue(t *testing.T) {
 	}
 }
 
+// After a snapshot of a clock that was a year ahead, the facts about clients count from now on, and end as usual.
+func TestSnapshotOfAClockThatWasAhead(t *testing.T) {
+	w, ahead := New(Options{}), begin.AddDate(1, 0, 0)
+	send(w, ahead, "198.51.100.1", "POST", "/wp-login.php", Answer{Status: 302})
+	for i := range 50 {
+		send(w, ahead, fmt.Sprintf("192.0.2.%d", i), "POST", "/wp-login.php", Answer{Status: 200, Bytes: 4000})
+	}
+	refused := fairshare.Request{Addr: netip.MustParseAddr("192.0.2.40")}
+	soft := fairshare.Request{Addr: netip.MustParseAddr("198.51.100.2")}
+	w.put(w.keyOf(&soft), ahead.Unix()).soft = minutes(ahead.Unix()) + softFor
+	var saved bytes.Buffer
+	if err := w.Save(&saved); err != nil {
+		t.Fatal(err)
+	}
+	later := New(Options{})
+	if err := later.Load(bytes.NewReader(saved.Bytes()), begin); err != nil {
+		t.Fatal(err)
+	}
+	at := begin.Add(2 * 24 * time.Hour)
+	if e := later.find(later.keyOf(&refused)); e == nil || e.refused == 0 ||
+		minutes(at.Unix()) <= e.refused+countedFor {
+		t.Errorf("two days later a client counts as refused: %+v", e)
+	}
+	known := fairshare.Request{Time: at, Addr: netip.MustParseAddr("198.51.100.1")}
+	if !later.HasLoggedIn(&known) {
+		t.Error("the client that logged in is not known")
+	}
+	if e := later.find(later.keyOf(&known)); minutes(at.Unix()) < e.first+trustAfter {
+		t.Error("two days later, it still counts as one that has just logged in")
+	}
+	known.Time = begin.Add((successFor + 1) * time.Minute)
+	if later.HasLoggedIn(&known) {
+		t.Error("after 60 days, the client that logged in is still known")
+	}
+	if e := later.find(later.keyOf(&soft)); e == nil || e.soft > minutes(begin.Unix())+softFor {
+		t.Errorf("a client counts as likely for more than 30 days: %+v", e)
+	}
+}
+
 // An attacker cannot displace clients that have logged in, and memory stays bounded.
 func TestGuessersDoNotDisplaceKnownClients(t *testing.T) {
 	w := New(Options{})

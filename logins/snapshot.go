@@ -130,7 +130,7 @@ func (w *Watcher) Load(in io.Reader, now time.Time) error {
 		return unusable("it is damaged")
 	}
 	read := New(Options{Client: w.client})
-	at := now.Unix()
+	at, minute := now.Unix(), minutes(now.Unix())
 	read.secret, read.latest = head.Secret, min(head.Latest, at)
 	for range head.Forms {
 		var s snapshotForm
@@ -168,9 +168,11 @@ func (w *Watcher) Load(in io.Reader, now time.Time) error {
 		if next(&c); short || int(c.Index) >= len(read.clients) || c.Class >= uint8(classes) {
 			return unusable("it is damaged")
 		}
-		read.clients[c.Index] = entry{hash: c.Hash, first: c.First, last: c.Last, counted: c.Counted, soft: c.Soft,
-			grant: c.Grant, wrote: c.Wrote, refused: c.Refused, form: c.Form, fails: c.Fails, cred: c.Cred,
-			entered: c.Entered, enteredAt: c.EnteredAt, weekly: c.Weekly, week: c.Week, class: class(c.Class)}
+		read.clients[c.Index] = entry{hash: c.Hash, first: min(c.First, minute), last: min(c.Last, minute),
+			counted: min(c.Counted, minute), soft: min(c.Soft, minute+softFor), grant: min(c.Grant, minute+resetFor),
+			wrote: min(c.Wrote, minute), refused: min(c.Refused, minute), form: c.Form, fails: c.Fails, cred: c.Cred,
+			entered: min(c.Entered, minute), enteredAt: c.EnteredAt, weekly: c.Weekly, week: c.Week,
+			class: class(c.Class)}
 	}
 	if short || len(rest) > 0 {
 		return unusable("it is damaged")
