@@ -332,7 +332,7 @@ func requestRate(value string) (time.Duration, error) {
 	if !found || err != nil || err2 != nil || n == 0 {
 		return 0, errors.New("a number of requests and a time are needed, such as 1/10s")
 	}
-	return time.Duration(t) * unit / time.Duration(n), nil
+	return time.Duration(min(float64(t)*float64(unit)/float64(n), 1e18)), nil
 }
 
 // statement keeps a line that says what may be done with pages.

@@ -458,3 +458,16 @@ func BenchmarkJudge(b *testing.B) {
 		f.Judge(&bot, agent, "/shop/77/shoes?sort=price")
 	}
 }
+
+// A huge number in a Request-rate is a long delay, not none.
+func TestHugeRequestRates(t *testing.T) {
+	for _, rate := range []string{"1/2600000h", "1/2147483647h", "1/2147483647m", "1/5124096h", "2/9999999h"} {
+		f, err := robots.Parse([]byte("User-agent: *\nRequest-rate: "+rate+"\n"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Groups()[0].Delay; got != robots.MaxDelay {
+			t.Errorf("Request-rate: %s: delay %v, want %v", rate, got, robots.MaxDelay)
+		}
+	}
+}
