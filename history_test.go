@@ -211,7 +211,7 @@ func FuzzMeet(f *testing.F) {
 	})
 }
 
-// A process may run for months without a restart. What is five months old is not taken for a time in the future.
+// A process may run for months without a restart. What is five months old does not look like a time in the future.
 func TestHistoryOfALongRun(t *testing.T) {
 	const later = 150 * 24 * time.Hour
 	h := new(History)
