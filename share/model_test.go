@@ -405,14 +405,19 @@ func (m *model) inside(classes []*modelNode) (n int) {
 	return n
 }
 
-// held reports whether a class must leave the free slots to older ones.
+// held reports whether a class must leave the free slots to older ones, itself or as one of the classes newer
+// than another.
 func (m *model) held(class *modelNode) bool {
-	i := slices.Index(m.classes[:], class)
-	most := m.used() - max(m.used()/8, 1)
-	for _, newer := range m.classes[i:] {
-		most += newer.proven
+	for i, from := range m.classes[:slices.Index(m.classes[:], class)+1] {
+		most := m.used() - max(m.used()/8, 1)
+		for _, newer := range m.classes[i:] {
+			most += newer.proven
+		}
+		if m.cheapest(from) > 0 && m.used() >= 4 && m.inside(m.classes[i:]) >= most {
+			return true
+		}
 	}
-	return m.cheapest(class) > 0 && m.used() >= 4 && m.inside(m.classes[i:]) >= most
+	return false
 }
 
 // cheapest returns the least cost of older classes whose clients come; 0 if there is none.

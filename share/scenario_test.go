@@ -216,3 +216,23 @@ func TestGreedyFleetAndAFoundCapacity(t *testing.T) {
 	t.Logf("the p99 is %v, when the upstream is slow %v, then %v and %v; %d slots at the end", p99[0], p99[1], p99[2],
 		p99[3], sim.s.slots)
 }
+
+// Expensive requests leave some workers to clients with standing, even if their clients are of several classes:
+// bots that come again after a second are.
+func TestExpensiveFloodOfSeveralClassesLeavesAWorker(t *testing.T) {
+	base := alone(t, 8)
+	for _, classes := range [][]uint8{{newest}, {newest - 1, newest}, {3, newest - 1, newest}} {
+		sim := newSimulation(t, 8, 1024)
+		p := polite(20)
+		all := slices.Clone(p)
+		for i := range 60 {
+			all = append(all, &caller{network: uint64(1 + i), addr: 1, class: classes[i%len(classes)], open: 4,
+				from: 5 * time.Second, costs: about(2 * time.Second)})
+		}
+		sim.run(time.Minute, all...)
+		answered(t, p)
+		if p99 := quantile(together(p).latency, 0.99); p99 > 2*base {
+			t.Errorf("classes %v: the p99 is %v, without the flood %v", classes, p99, base)
+		}
+	}
+}

@@ -461,16 +461,28 @@ func (s *scheduler) usable() int {
 // since the last expensive one gives them one slot more, unless expensive ones take most of their time. So
 // a flood of cheap requests uses all slots soon, and one of expensive requests never does. A turn is never
 // taken back, so cheap requests would wait for an expensive one to end. (The slow start of TCP, RFC 5681,
-// counts in the same way.)
+// counts in the same way.) If an older class is held, newer ones are, too: a flood is of several classes.
 func (s *scheduler) held(of int) bool {
-	if s.usable() < keepFrom || s.cheapest(of) == 0 {
+	if s.usable() < keepFrom {
 		return false
 	}
-	room := s.room()
-	for i := of; i < len(s.classes); i++ {
-		room += s.classes[i].proven - s.classes[i].inside
+	oldest := 0 // of those whose clients come now
+	for oldest < of && !s.comes(oldest) {
+		oldest++
 	}
-	return room <= 0
+	room := s.room()
+	for i := int(newest); i > oldest; i-- {
+		if room += s.classes[i].proven - s.classes[i].inside; room <= 0 && i <= of {
+			return true
+		}
+	}
+	return false
+}
+
+// comes reports whether clients of a class come now, and what their requests cost is known.
+func (s *scheduler) comes(class int) bool {
+	c := &s.classes[class]
+	return c.cost > 0 && s.now-c.came < keepFor
 }
 
 // room returns how many of the workers a class may use if nothing is proven.
@@ -517,8 +529,7 @@ func (s *scheduler) isExpensive(of uint8, cost float64) bool {
 // cheapest returns the least mean cost of the older classes whose clients come now; 0 if there is none.
 func (s *scheduler) cheapest(of int) (cost float64) {
 	for i := range of {
-		c := &s.classes[i]
-		if c.cost > 0 && s.now-c.came < keepFor && (cost == 0 || c.cost < cost) {
+		if c := &s.classes[i]; s.comes(i) && (cost == 0 || c.cost < cost) {
 			cost = c.cost
 		}
 	}
