@@ -182,15 +182,18 @@ func New(opts Options) *Capacity {
 	return c
 }
 
-// Replace changes the bounds and keeps what was measured.
+// Replace changes the bounds and keeps what was measured. Other bounds end a probe without a result.
 func (c *Capacity) Replace(opts Options) {
-	c.lag = max(int64(opts.Lag), 0)
-	c.min = max(opts.Min, 1)
-	c.max = opts.Max
-	if c.max < 1 {
-		c.max = 1024
+	least, most := max(opts.Min, 1), opts.Max
+	if most < 1 {
+		most = 1024
 	}
-	c.max = max(c.max, c.min)
+	most = max(most, least)
+	c.lag = max(int64(opts.Lag), 0)
+	if least == c.min && most == c.max {
+		return
+	}
+	c.min, c.max = least, most
 	if c.phase == probing {
 		c.slots = c.full
 	}

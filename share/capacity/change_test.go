@@ -109,3 +109,23 @@ func TestFailingSiteKeepsItsSlots(t *testing.T) {
 		t.Errorf("%+.3v", got)
 	}
 }
+
+// A policy that is loaded again and again with the same bounds does not disturb the search.
+func TestReplaceWithTheSameBoundsChangesNothing(t *testing.T) {
+	loaded := func(again bool) summary {
+		w := &world{workers: 4, clients: greedy(100, 20, 60, exponential(0.02))}
+		last := 0.0
+		w.speed = func(now float64) float64 {
+			if again && now-last >= 0.3 {
+				last = now
+				w.c.Replace(w.opts)
+			}
+			return 1
+		}
+		w.run(1, 30)
+		return w.between(5, 30)
+	}
+	if again, once := loaded(true), loaded(false); again != once {
+		t.Errorf("loaded again %+.3v, loaded once %+.3v", again, once)
+	}
+}
