@@ -170,6 +170,7 @@ func Open(ctx context.Context, o Options) (*Keeper, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
+	k.options.Had = nil // it may have a former Keeper, and that the one before
 	if !o.Later {
 		ctx, cancel := context.WithTimeoutCause(ctx, answerWithin, errLate)
 		defer cancel()

@@ -47,6 +47,7 @@ func OpenLists(ctx context.Context, file *policyfile.File, opts ListOptions) (*L
 		sources = append(sources,
 			prefixes.Source{Name: s.Name, File: file.ResolvePath(s.File), URL: s.URL, Every: s.Every})
 	}
+	changed := opts.Changed // not all of opts, which has the lists of the former policy file, and these those before
 	keeper, err := prefixes.Open(ctx, prefixes.Options{
 		Sources: sources,
 		Folder:  subfolder(opts.State, "lists"),
@@ -64,8 +65,8 @@ func OpenLists(ctx context.Context, file *policyfile.File, opts ListOptions) (*L
 		},
 		Change: func(u prefixes.Update) {
 			sets[u.Name].Replace(u.Prefixes)
-			if opts.Changed != nil {
-				opts.Changed(u.Name)
+			if changed != nil {
+				changed(u.Name)
 			}
 		},
 	})
