@@ -61,7 +61,7 @@ func (p *Policy) Explain(req *Request) ([]Step, error) {
 			steps[i].Holds = steps[i].Holds && reason.Holds
 		}
 		ended = steps[i].Holds && (r.Action == Allow || r.Action == Block && !r.DryRun)
-		if steps[i].Holds && r.Last {
+		if steps[i].Holds && r.Last && !r.DryRun {
 			ends, _ := newMatcher(&r.Match, as.not())
 			if err := d.guard.numberSeen(&r.Match, ends); err != nil {
 				return nil, err

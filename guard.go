@@ -144,7 +144,7 @@ func NewGuard(policy *Policy, limiter Limiter, bans Bans) (*Guard, error) {
 		c := compiledRule{Rule: r, limit: -1, lowered: -1, banLimit: -1}
 		as := standing{favorable: r.favorable(), foldPaths: policy.FoldPaths}
 		c.match, _ = newMatcher(&r.Match, as) // checked above
-		if r.Last {
+		if r.Last && !r.DryRun {
 			c.ends, _ = newMatcher(&r.Match, as.not())
 		}
 		if r.Limit != nil {

@@ -168,6 +168,32 @@ func TestLastEndsTheWalk(t *testing.T) {
 	play(t, g, []step{{0, asking(alice, "/feed"), 0, 0, "allow"}})
 }
 
+// A limit in dry run enforces nothing: the rules below hold as if it were not there.
+func TestLastInDryRunDoesNotEndTheWalk(t *testing.T) {
+	policy := fairshare.Policy{Rules: []fairshare.Rule{
+		{Name: "feeds", Match: fairshare.Match{Path: []string{"/feed"}}, Limit: requests(1, time.Second), Last: true,
+			DryRun: true},
+		{Name: "one", Limit: requests(1, time.Second)},
+		{Name: "no feeds", Match: fairshare.Match{Path: []string{"/feed"}, Method: []string{"POST"}},
+			Action: fairshare.Block},
+	}}
+	for len(policy.Rules) < 5 { // with the index of the walk, and without it
+		g := newGuard(t, policy)
+		play(t, g, []step{
+			{0, asking(alice, "/feed"), 0, 0, "allow"},
+			{0, asking(alice, "/feed"), 0, 0, "refuse one 2s"},
+		})
+		req := asking(alice, "/feed")
+		req.Method = "POST"
+		play(t, g, []step{{0, req, 0, 0, "block no feeds"}})
+		steps, err := policy.Explain(&req)
+		if err != nil || !steps[2].Reached {
+			t.Errorf("explained: %+v, %v", steps, err)
+		}
+		policy.Rules = append(policy.Rules, fairshare.Rule{Name: "another", Limit: requests(100, time.Minute)})
+	}
+}
+
 func TestRedirectsCountOnce(t *testing.T) {
 	g := newGuard(t, fairshare.Policy{Rules: []fairshare.Rule{
 		{Name: "rapid", Limit: requests(2, time.Second), Refund: redirects},

@@ -40,7 +40,7 @@ type Rule struct {
 	Match  Match     // zero means every request
 	Action Action    // Allow or Block; Undecided for a limit
 	Limit  *Limit    // nil for allow and block; its Name and DryRun are ignored: those of the rule count
-	Last   bool      // limit only: the walk ends after it, if the match also holds as a permission
+	Last   bool      // limit only: the walk ends after it, if the match also holds as a permission; not in DryRun
 	Refund StatusSet // limit of requests only: answers that give back what was charged on arrival
 	Ban    *BanTerms // of a block, or of a limit with the key ByAddr, ByNetwork or ByBot; nil means no bans
 	Answer *Answer   // nil means the usual answer

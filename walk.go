@@ -514,5 +514,5 @@ func (g *Guard) apply(i int, d *decision, v *Verdict) (block *compiledRule, ends
 		return r, true
 	}
 	d.gather(i, r)
-	return nil, r.Last && r.ends.holds(d)
+	return nil, r.Last && !r.DryRun && r.ends.holds(d)
 }

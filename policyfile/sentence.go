@@ -78,9 +78,11 @@ func (f *File) limitSentence(b *strings.Builder, rule *fairshare.Rule) {
 	if rule.Ban != nil {
 		banSentence(b, rule)
 	}
-	if rule.Last && rule.Match.TestsBots() {
+	switch {
+	case !rule.Last || rule.DryRun:
+	case rule.Match.TestsBots():
 		b.WriteString(" For a verified one, the rules below are skipped.")
-	} else if rule.Last {
+	default:
 		b.WriteString(" The rules below are skipped.")
 	}
 }

@@ -177,7 +177,7 @@ func (r *reader) warnUnreachable(i int) {
 	rules := r.file.Policy.Rules
 	for j := range rules[:i] {
 		above := &rules[j]
-		permits := above.Last || above.Action == fairshare.Allow
+		permits := above.Last && !above.DryRun || above.Action == fairshare.Allow
 		ends := permits || above.Action == fairshare.Block && !above.DryRun
 		if !ends || !covers(condition{&above.Match, permits}, conditionOf(&rules[i])) {
 			continue
@@ -358,7 +358,7 @@ func (r *reader) warnLimit(i int) {
 		for j := range rules {
 			other := &rules[j]
 			if j == i {
-				if rule.Last {
+				if rule.Last && !rule.DryRun {
 					return false
 				}
 				continue
@@ -369,7 +369,7 @@ func (r *reader) warnLimit(i int) {
 				return true
 			}
 			trusted := other.Action == fairshare.Allow && byIdentity(&other.Match)
-			ends := other.Last || other.Action == fairshare.Allow
+			ends := other.Last && !other.DryRun || other.Action == fairshare.Allow
 			if j > i && ends && !trusted && !counts && overlap(conditionOf(other), conditionOf(rule)) {
 				return false
 			}

@@ -175,7 +175,7 @@ walk:
 			if m.countsFor(i, req, now) {
 				gathered = append(gathered, i)
 			}
-			if r.Last && modelMatch(&r.Match, req, true) {
+			if r.Last && !r.DryRun && modelMatch(&r.Match, req, true) {
 				break walk
 			}
 		}
