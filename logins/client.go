@@ -27,7 +27,7 @@ type entry struct {
 	class   class  // in which it was counted
 
 	entered    uint32 // when a login answered with 200, and nobody knew yet what that means
-	enteredAt  uint16 // the first bits of the hash of that login's place
+	loginPlace uint16 // of that login, or where alone the client is known; 0: everywhere; see Attempt.placeBits
 	inFlight   uint8  // attempts of a known client; not in snapshots
 	weekly     uint16 // failures of a known client in week
 	week       uint16 // the number of a week since 1970
@@ -53,6 +53,19 @@ const (
 type clientKey struct{ hash, network uint64 }
 
 func (e *entry) succeeded(now uint32) bool { return e.last != 0 && now < e.last+successFor }
+
+// isKnownAt reports whether the client has logged in at a place, or in a way that counts everywhere.
+func (e *entry) isKnownAt(place uint16, now uint32) bool {
+	return e.succeeded(now) && (e.loginPlace == 0 || e.loginPlace == place)
+}
+
+// logIn notes a login that counts at one place; 0: everywhere.
+func (e *entry) logIn(place uint16, now uint32) {
+	if !e.isKnownAt(place, now) {
+		e.first, e.loginPlace = now, place
+	}
+	e.last = now
+}
 
 // touched returns when the entry was last changed.
 func (e *entry) touched() uint32 {
@@ -189,7 +202,7 @@ func (w *Watcher) identify(a *Attempt, req *fairshare.Request) {
 	a.client, a.visitor = w.keyOf(req), w.keyOfVisitor(&req.Visitor)
 	a.subject = a.client
 	now := minutes(w.latest)
-	if e := w.find(a.visitor); e != nil && e.succeeded(now) {
+	if e := w.find(a.visitor); e != nil && e.isKnownAt(a.placeBits(), now) {
 		a.subject = a.visitor
 	}
 }
@@ -199,12 +212,12 @@ func (w *Watcher) classify(a *Attempt, req *fairshare.Request, guard Standing, s
 	now, f := minutes(seconds), a.form
 	e := w.find(a.subject)
 	a.class = unknown
-	if e != nil && e.last == 0 && e.entered != 0 && e.enteredAt == uint16(a.placeHash>>48) && f.style == plain &&
+	if e != nil && e.last == 0 && e.entered != 0 && e.loginPlace == a.placeBits() && f.style == plain &&
 		f.deniesByStatus() {
-		e.first, e.last = e.entered, e.entered // it is known now
+		e.first, e.last = e.entered, e.entered // it is known there now
 	}
 	switch {
-	case e != nil && e.succeeded(now):
+	case e != nil && e.isKnownAt(a.placeBits(), now):
 		a.class = young
 		if now >= e.first+trustAfter {
 			a.class = trusted

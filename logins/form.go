@@ -255,7 +255,8 @@ func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
 	}
 	switch {
 	case result == Succeeded:
-		w.succeed(a, now)
+		byStatus := answer.Status < 300 && (f.style == plain || f.style == learned)
+		w.succeed(a, byStatus, now)
 	case f.kind == fairshare.CommentAttempt:
 		if answer.Status != 0 && answer.Status < 500 {
 			if w.count(a, 1, now) {
@@ -342,9 +343,13 @@ func (w *Watcher) count(a *Attempt, n int, seconds int64) bool {
 	return isNew
 }
 
-// succeed records that a client has logged in.
-func (w *Watcher) succeed(a *Attempt, now int64) {
-	f, at := a.form, max(minutes(now), 1)
+// succeed records that a client has logged in. If only the status of the answer tells so, the client is known at
+// this place alone: a client may find another path that answers first 404 and then 200.
+func (w *Watcher) succeed(a *Attempt, byStatus bool, now int64) {
+	f, at, place := a.form, max(minutes(now), 1), uint16(0)
+	if byStatus {
+		place = a.placeBits()
+	}
 	w.forgetAgent(w.agentOf(a.userAgent))
 	isNew := true
 	for _, k := range []clientKey{a.client, a.visitor} {
@@ -360,11 +365,8 @@ func (w *Watcher) succeed(a *Attempt, now int64) {
 		if e.succeeded(at) && at < e.last+12*60 {
 			isNew = false
 		}
-		if !e.succeeded(at) {
-			e.first = at
-		}
-		e.last = at
-		if e.counted != 0 && forgives {
+		e.logIn(place, at)
+		if e.counted != 0 && forgives && (!byStatus || e.form == uint16(f.key>>48)) {
 			for _, g := range w.forms {
 				if e.class > young && e.form == uint16(g.key>>48) && at < e.counted+countedFor {
 					g.level[e.class] = max(0, g.level[e.class]-1)
@@ -418,11 +420,7 @@ func (w *Watcher) RememberVisitor(a *Attempt, v *fairshare.Visitor) {
 	if k.hash == 0 || !w.admitsVisitor(a.client, k, w.latest) {
 		return
 	}
-	e, at := w.putSuccess(k, w.latest), max(minutes(w.latest), 1)
-	if e.first == 0 {
-		e.first = at
-	}
-	e.last = at
+	w.putSuccess(k, w.latest).logIn(0, max(minutes(w.latest), 1))
 }
 
 // admitsVisitor reports whether a visitor may become known because it logged in at an address. Each visitor may have
@@ -471,8 +469,9 @@ func (w *Watcher) resultOf(a *Attempt, answer *Answer) Result {
 	case f.style == learned && f.denied >= 3, f.style == plain && f.isShort(answer) && f.deniesByStatus():
 		return Succeeded
 	case f.style == plain && f.isShort(answer):
-		e := w.put(a.client, w.latest)
-		e.entered, e.enteredAt = max(minutes(w.latest), 1), uint16(a.placeHash>>48)
+		if e, now := w.put(a.client, w.latest), max(minutes(w.latest), 1); !e.succeeded(now) {
+			e.entered, e.loginPlace = now, a.placeBits()
+		}
 	}
 	return Unknown
 }
@@ -649,6 +648,21 @@ func (w *Watcher) learn(a *Attempt, answer *Answer) {
 	if failed >= learnFailures && clients >= learnClients && failed >= f.passed-failed {
 		f.style, f.kind = learned, fairshare.LoginAttempt
 	}
+}
+
+// placeBits returns the first bits of the hash of an attempt's host and path; never 0.
+func (a *Attempt) placeBits() uint16 {
+	if a.form == nil {
+		return placeOf(a.placeHash, 0)
+	}
+	return placeOf(a.placeHash, a.form.key)
+}
+
+func placeOf(place, key uint64) uint16 {
+	if place == 0 {
+		place = key
+	}
+	return uint16(max(place>>48, 1))
 }
 
 // keysOf returns a hash of host and path, and the key of the form there. Known forms

@@ -194,11 +194,20 @@ func (w *Watcher) HasLoggedIn(req *fairshare.Request) bool {
 		return false
 	}
 	now := minutes(max(req.Time.Unix(), w.latest))
-	if e := w.find(w.keyOfVisitor(&req.Visitor)); e != nil && e.succeeded(now) {
-		return true
+	for _, k := range [...]clientKey{w.keyOfVisitor(&req.Visitor), w.keyOf(req)} {
+		e := w.find(k)
+		if e != nil && e.succeeded(now) && (e.loginPlace == 0 || e.isKnownAt(w.placeOfRequest(req), now)) {
+			return true
+		}
 	}
-	e := w.find(w.keyOf(req))
-	return e != nil && e.succeeded(now)
+	return false
+}
+
+// placeOfRequest returns what Attempt.placeBits returns for an attempt with a request.
+func (w *Watcher) placeOfRequest(req *fairshare.Request) uint16 {
+	var buf [maxPath]byte
+	path, as := recognize(req, buf[:0])
+	return placeOf(w.keysOf(path, req.Host, as))
 }
 
 // Passed says that the request was let through.
@@ -413,7 +422,7 @@ func (w *Watcher) arrivedDuringAttack(req *fairshare.Request, guard Standing, ta
 	if as.style == ignored {
 		return nil
 	}
-	_, key := w.keysOf(path, req.Host, as)
+	place, key := w.keysOf(path, req.Host, as)
 	f := w.forms[key]
 	if f == nil {
 		return nil
@@ -425,7 +434,7 @@ func (w *Watcher) arrivedDuringAttack(req *fairshare.Request, guard Standing, ta
 	if as.variant || f.kind == fairshare.NoAttempt || f.style == rpc || f.style == basic {
 		return page
 	}
-	a := &Attempt{watcher: w, form: f, likely: req.Browser == fairshare.BrowserLikely}
+	a := &Attempt{watcher: w, form: f, placeHash: place, likely: req.Browser == fairshare.BrowserLikely}
 	w.identify(a, req)
 	e := w.find(a.subject)
 	again := f.closedAt != 0 && now-f.closedAt <= quietAfter && e != nil && e.refused != 0 &&

@@ -303,6 +303,67 @@ func TestSnapshotOfAClockThatWasAhead(t *testing.T) {
 	}
 }
 
+// Where only the status 200 tells that an attempt succeeded, the client is known at that place alone. Any path may
+// answer so, such as an API that answers 404 to one method and 200 to another.
+func TestLoginByStatusCountsAtItsPlace(t *testing.T) {
+	for _, target := range []string{"/api/login", "/?q=user/login", "/members/enter"} { // by path, by query, learned
+		w := New(Options{})
+		denied := func() {
+			for i := range 12 {
+				send(w, begin, fmt.Sprintf("10.%d.0.1", i%6), "POST", target, Answer{Status: 401, Bytes: 80})
+			}
+		}
+		known := func(w *Watcher, at time.Time, addr, target string) bool {
+			req := fairshare.Request{Time: at, Addr: netip.MustParseAddr(addr), Method: "POST", Host: "example.org"}
+			req.SetTarget(target)
+			return w.HasLoggedIn(&req)
+		}
+		logIn := func(addr string) { send(w, begin, addr, "POST", target, Answer{Status: 200, Bytes: 500}) }
+		for range 2 { // the second time it has a budget of its own
+			denied()
+			for _, f := range w.forms {
+				f.level = noClients // the attack ends
+			}
+			logIn("192.0.2.1")
+		}
+		logIn("192.0.2.2")
+		var saved bytes.Buffer
+		w.Save(&saved)
+		later := New(Options{})
+		if err := later.Load(&saved, begin); err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range []*Watcher{w, later} {
+			for _, addr := range []string{"192.0.2.1", "192.0.2.2"} {
+				if !known(w, begin, addr, target) || known(w, begin, addr, "/wp-login.php") {
+					t.Errorf("%s: %s is known there: %v, and at another login: %v", target, addr,
+						known(w, begin, addr, target), known(w, begin, addr, "/wp-login.php"))
+				}
+			}
+		}
+		for i := range 9 { // an attack on another login
+			send(w, begin, fmt.Sprintf("10.9.%d.1", i), "POST", "/wp-login.php", Answer{Status: 200, Bytes: 5000})
+		}
+		_, excess, _ := send(w, begin, "192.0.2.1", "POST", "/wp-login.php", Answer{Status: 200, Bytes: 5000})
+		if !excess {
+			t.Errorf("%s: a client that is known there may guess at another login", target)
+		}
+		send(w, begin, "192.0.2.2", "POST", "/wp-login.php", Answer{Status: 302})
+		logIn("192.0.2.2")
+		if known(w, begin, "192.0.2.2", "/wp-login.php") {
+			t.Errorf("%s: an attempt that was refused counts as a login", target)
+		}
+		for _, f := range w.forms {
+			f.level = noClients
+		}
+		send(w, begin, "192.0.2.2", "POST", "/wp-login.php", Answer{Status: 302})
+		logIn("192.0.2.2")
+		if !known(w, begin, "192.0.2.2", "/wp-login.php") || !known(w, begin, "192.0.2.2", target) {
+			t.Errorf("%s: a client that was redirected after a login is not known everywhere", target)
+		}
+	}
+}
+
 // An attacker cannot displace clients that have logged in, and memory stays bounded.
 func TestGuessersDoNotDisplaceKnownClients(t *testing.T) {
 	w := New(Options{})

@@ -47,7 +47,7 @@ type snapshotClient struct {
 	Hash                                              uint64
 	First, Last, Counted, Soft, Grant, Wrote, Refused uint32
 	Entered                                           uint32
-	EnteredAt, Form, Fails, Cred, Weekly, Week        uint16
+	LoginPlace, Form, Fails, Cred, Weekly, Week       uint16
 	Class                                             uint8
 }
 
@@ -88,7 +88,7 @@ func (w *Watcher) Save(out io.Writer) error {
 	for i := range w.clients {
 		if e := &w.clients[i]; e.hash != 0 {
 			add(&snapshotClient{uint32(i), e.hash, e.first, e.last, e.counted, e.soft, e.grant, e.wrote, e.refused,
-				e.entered, e.enteredAt, e.form, e.fails, e.cred, e.weekly, e.week, uint8(e.class)})
+				e.entered, e.loginPlace, e.form, e.fails, e.cred, e.weekly, e.week, uint8(e.class)})
 		}
 	}
 	w.mu.Unlock()
@@ -171,7 +171,7 @@ func (w *Watcher) Load(in io.Reader, now time.Time) error {
 		read.clients[c.Index] = entry{hash: c.Hash, first: min(c.First, minute), last: min(c.Last, minute),
 			counted: min(c.Counted, minute), soft: min(c.Soft, minute+softFor), grant: min(c.Grant, minute+resetFor),
 			wrote: min(c.Wrote, minute), refused: min(c.Refused, minute), form: c.Form, fails: c.Fails, cred: c.Cred,
-			entered: min(c.Entered, minute), enteredAt: c.EnteredAt, weekly: c.Weekly, week: c.Week,
+			entered: min(c.Entered, minute), loginPlace: c.LoginPlace, weekly: c.Weekly, week: c.Week,
 			class: class(c.Class)}
 	}
 	if short || len(rest) > 0 {

@@ -102,6 +102,11 @@ func (s *sent) answer() logins.Answer {
 			return redirect("/members/", "sid=1")
 		}
 		return page(2180)
+	case "/?q=user/login&rest_route=/wp/v2/types": // no login, but other answers to other methods
+		if s.header.Get("X-Http-Method-Override") == "" {
+			return logins.Answer{Status: 404, Bytes: 120, Live: true}
+		}
+		return page(2100)
 	case "/private/report":
 		if s.header.Get("Authorization") == "" || !s.right {
 			return logins.Answer{Status: 401, Bytes: 170, Live: true}
@@ -425,6 +430,23 @@ func TestBuiltInPolicyStopsGuessesFromManyAddresses(t *testing.T) {
 					header: http.Header{"Cookie": {"wp-resetpass-0a1b=admin%3AAbcDefGhij0123456789"}}})
 				return w.send(at, sent{addr: from(i % 200), method: "POST", target: "/wp-login.php"})
 			}, 20},
+		{"100 addresses for which an API answers as after a login", 4000, 20 * time.Second,
+			func(w *webSite, at time.Time, i int) bool {
+				api := func(i int, right bool) {
+					q := sent{addr: from(i), method: "POST", target: "/?q=user/login&rest_route=/wp/v2/types"}
+					if right {
+						q.header = http.Header{"X-Http-Method-Override": {"GET"}}
+					}
+					w.send(at.Add(-time.Hour), q)
+				}
+				for n := 0; i == 0 && n < 8; n++ { // two addresses show the answers, before and after a success
+					api(n%2, n%4 == 3)
+				}
+				if i < 100 {
+					api(i, true)
+				}
+				return w.send(at, sent{addr: from(i % 100), method: "POST", target: "/wp-login.php"})
+			}, 50},
 		{"an address that an editor uses, too", 200, 5 * time.Second, func(w *webSite, at time.Time, i int) bool {
 			return w.send(at, sent{addr: sharedAddr, method: "POST", target: "/wp-login.php"})
 		}, 100}, // 20 in ten minutes: nothing but its cookie tells the editor from them
