@@ -255,8 +255,8 @@ func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
 	}
 	switch {
 	case result == Succeeded:
-		byStatus := answer.Status < 300 && (f.style == plain || f.style == learned)
-		w.succeed(a, byStatus, now)
+		weak := (answer.Status < 300 || a.unsure) && f.style != rpc && !(f.style == wordpress && answer.Live)
+		w.succeed(a, weak, now)
 	case f.kind == fairshare.CommentAttempt:
 		if answer.Status != 0 && answer.Status < 500 {
 			if w.count(a, 1, now) {
@@ -343,12 +343,12 @@ func (w *Watcher) count(a *Attempt, n int, seconds int64) bool {
 	return isNew
 }
 
-// succeed records that a client has logged in. If only the status of the answer tells so, the client is known at
-// this place alone: a client may find another path that answers first 404 and then 200.
-func (w *Watcher) succeed(a *Attempt, byStatus bool, now int64) {
-	f, at, place := a.form, max(minutes(now), 1), uint16(0)
-	if byStatus {
-		place = a.placeBits()
+// succeed records that a client has logged in. A weak success makes it known at this place alone: some other path
+// may answer first 404 and then 200, or redirect each request to another page and set a cookie.
+func (w *Watcher) succeed(a *Attempt, weak bool, now int64) {
+	f, at := a.form, max(minutes(now), 1)
+	if weak {
+		a.knownAt = a.placeBits()
 	}
 	w.forgetAgent(w.agentOf(a.userAgent))
 	isNew := true
@@ -365,8 +365,8 @@ func (w *Watcher) succeed(a *Attempt, byStatus bool, now int64) {
 		if e.succeeded(at) && at < e.last+12*60 {
 			isNew = false
 		}
-		e.logIn(place, at)
-		if e.counted != 0 && forgives && (!byStatus || e.form == uint16(f.key>>48)) {
+		e.logIn(a.knownAt, at)
+		if e.counted != 0 && forgives && (!weak || e.form == uint16(f.key>>48)) {
 			for _, g := range w.forms {
 				if e.class > young && e.form == uint16(g.key>>48) && at < e.counted+countedFor {
 					g.level[e.class] = max(0, g.level[e.class]-1)
@@ -420,7 +420,7 @@ func (w *Watcher) RememberVisitor(a *Attempt, v *fairshare.Visitor) {
 	if k.hash == 0 || !w.admitsVisitor(a.client, k, w.latest) {
 		return
 	}
-	w.putSuccess(k, w.latest).logIn(0, max(minutes(w.latest), 1))
+	w.putSuccess(k, w.latest).logIn(a.knownAt, max(minutes(w.latest), 1))
 }
 
 // admitsVisitor reports whether a visitor may become known because it logged in at an address. Each visitor may have

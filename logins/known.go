@@ -29,6 +29,7 @@ type known struct {
 	name    string
 	variant bool // another action of the same script
 	both    bool // it redirects failed attempts, too: a status tells nothing
+	byQuery bool // the query says that it is a login, and the path may be any
 }
 
 const maxPath = 256
@@ -353,7 +354,9 @@ func recognizePath(path []byte, query string) known {
 		return named(":userlogin")
 	}
 	if isLoginQuery(query) {
-		return named(":userlogin")
+		k := named(":userlogin")
+		k.byQuery = true
+		return k
 	}
 	if len(path) < 2 {
 		return known{}

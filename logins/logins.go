@@ -109,10 +109,12 @@ type Attempt struct {
 	userAgent string    // as sent; known if posted
 	cred      uint16    // keyed hash of the credentials; 0 without any
 	result    Result
+	knownAt   uint16 // after a success: where alone the client is known; 0: everywhere
 	isBearer  bool
 	posted    bool // by a form, without credentials in the header
 	proves    bool // the answer to its call proves that the password is right
 	variant   bool // as known.variant
+	unsure    bool // any path may look like this: its query names a login, or servers read it in several ways
 }
 
 // A question says what the answer to a request tells.
@@ -338,7 +340,8 @@ func (w *Watcher) arrivedPost(req *fairshare.Request, guard Standing, target *Ta
 		a = new(Attempt)
 	}
 	*a = Attempt{watcher: w, form: f, placeHash: place, likely: req.Browser == fairshare.BrowserLikely, path: req.Path,
-		variant: as.variant, query: req.Query, host: plainHost(req.Host), userAgent: req.UserAgent, posted: true}
+		variant: as.variant, unsure: as.byQuery || req.OddPath, query: req.Query, host: plainHost(req.Host),
+		userAgent: req.UserAgent, posted: true}
 	if req.Header != nil {
 		if referers := req.Header.Values("Referer"); len(referers) > 0 {
 			a.referer = referers[0]

@@ -364,6 +364,37 @@ func TestLoginByStatusCountsAtItsPlace(t *testing.T) {
 	}
 }
 
+// A client can make any path look like a login. A redirect there, such as that of a cart, makes it known at that place
+// alone, and so the visitor's cookie that the answer sets.
+func TestAnyPathThatLooksLikeALogin(t *testing.T) {
+	for target, everywhere := range map[string]bool{"/cart/?q=user/login": false, "/cart/login/..": false,
+		"/cart/login;/..": false, "/login": true} {
+		w := New(Options{})
+		req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "POST",
+			Host: "example.org"}
+		req.SetTarget(target)
+		a := w.Arrived(&req, nil)
+		a.Passed()
+		answer := Answer{Time: begin, Status: 302, Live: true, Location: "/checkout/", SetCookie: []string{"items=1"}}
+		if got := a.Answered(&answer); got != Succeeded {
+			t.Fatalf("%s: result %d", target, got)
+		}
+		visitor := fairshare.Visitor{ID: 7}
+		w.RememberVisitor(a, &visitor)
+		there, elsewhere := req, req
+		elsewhere.SetTarget("/wp-login.php")
+		for range 2 {
+			if !w.HasLoggedIn(&there) || w.HasLoggedIn(&elsewhere) != everywhere {
+				t.Errorf("%s: visitor %d is known there: %v, and at another login: %v", target, there.Visitor.ID,
+					w.HasLoggedIn(&there), w.HasLoggedIn(&elsewhere))
+			}
+			for _, r := range []*fairshare.Request{&there, &elsewhere} {
+				r.Addr, r.Visitor = netip.MustParseAddr("198.51.100.1"), visitor
+			}
+		}
+	}
+}
+
 // An attacker cannot displace clients that have logged in, and memory stays bounded.
 func TestGuessersDoNotDisplaceKnownClients(t *testing.T) {
 	w := New(Options{})

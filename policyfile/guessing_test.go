@@ -107,6 +107,8 @@ func (s *sent) answer() logins.Answer {
 			return logins.Answer{Status: 404, Bytes: 120, Live: true}
 		}
 		return page(2100)
+	case "/cart/?q=user/login", "/cart/login/..": // the cart, which is not a login
+		return redirect("/checkout/", "items=1")
 	case "/private/report":
 		if s.header.Get("Authorization") == "" || !s.right {
 			return logins.Answer{Status: 401, Bytes: 170, Live: true}
@@ -444,6 +446,14 @@ func TestBuiltInPolicyStopsGuessesFromManyAddresses(t *testing.T) {
 				}
 				if i < 100 {
 					api(i, true)
+				}
+				return w.send(at, sent{addr: from(i % 100), method: "POST", target: "/wp-login.php"})
+			}, 50},
+		{"100 addresses for which a cart answers as after a login", 4000, 20 * time.Second,
+			func(w *webSite, at time.Time, i int) bool {
+				if i < 100 {
+					target := []string{"/cart/?q=user/login", "/cart/login/.."}[i%2]
+					w.send(at.Add(-time.Hour), sent{addr: from(i), method: "POST", target: target})
 				}
 				return w.send(at, sent{addr: from(i % 100), method: "POST", target: "/wp-login.php"})
 			}, 50},
