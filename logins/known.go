@@ -284,12 +284,12 @@ func canonical(b []byte, path string) []byte {
 func recognize(req *fairshare.Request, buf []byte) ([]byte, known) {
 	path := canonical(buf, req.Path)
 	as := recognizePath(path, req.Query)
-	if req.OddPath && as.style == candidate {
+	if req.OddPath && as.style <= candidate {
 		readings, _ := req.Readings()
 		for _, reading := range readings {
 			var other [maxPath]byte
 			p := canonical(other[:0], reading)
-			if k := recognizePath(p, req.Query); k.style != candidate {
+			if k := recognizePath(p, req.Query); k.style > candidate {
 				return append(buf[:0], p...), k
 			}
 		}

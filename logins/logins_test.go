@@ -783,3 +783,15 @@ func TestTargetsFoundBefore(t *testing.T) {
 		t.Errorf("only %d targets were looked at", looked)
 	}
 }
+
+// If servers may read a path in several ways and one of them is a login, it is a login, also if another one is a script
+// for all pages.
+func TestOneReadingIsALogin(t *testing.T) {
+	for _, target := range []string{"/wp-login.php%3f/index.php", "/wp-login.php%00/index.php", "/wp-login.php%2f..",
+		"/login%3f/graphql", "/login%23/api.php", "/wp-login.php%3f/wp-cron.php", "/x/wp-login.php%3f/shop"} {
+		kind, _, _ := send(New(Options{}), begin, "192.0.2.1", "POST", target, Answer{Status: 200, Bytes: 5000})
+		if kind != fairshare.LoginAttempt {
+			t.Errorf("%s: %v", target, kind)
+		}
+	}
+}
