@@ -247,6 +247,10 @@ func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
 		f.clientBits |= 1 << (a.client.hash >> 58)
 	}
 	result := w.resultOf(a, answer)
+	proved := f.style == rpc || f.style == wordpress && answer.Live
+	if result == Succeeded && !proved && a.overridesMethod(answer) {
+		result = Unknown
+	}
 	if f.style == learned && a.likely && result == Failed {
 		return Unknown
 	}
@@ -255,8 +259,7 @@ func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
 	}
 	switch {
 	case result == Succeeded:
-		weak := (answer.Status < 300 || a.unsure) && f.style != rpc && !(f.style == wordpress && answer.Live)
-		w.succeed(a, weak, now)
+		w.succeed(a, !proved && (answer.Status < 300 || a.unsure), now)
 	case f.kind == fairshare.CommentAttempt:
 		if answer.Status != 0 && answer.Status < 500 {
 			if w.count(a, 1, now) {
@@ -468,7 +471,7 @@ func (w *Watcher) resultOf(a *Attempt, answer *Answer) Result {
 		return Failed // somebody was redirected there, so a success is
 	case f.style == learned && f.denied >= 3, f.style == plain && f.isShort(answer) && f.deniesByStatus():
 		return Succeeded
-	case f.style == plain && f.isShort(answer):
+	case f.style == plain && f.isShort(answer) && !a.overridesMethod(answer):
 		if e, now := w.put(a.client, w.latest), max(minutes(w.latest), 1); !e.succeeded(now) {
 			e.entered, e.loginPlace = now, a.placeBits()
 		}

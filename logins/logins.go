@@ -115,6 +115,7 @@ type Attempt struct {
 	proves    bool // the answer to its call proves that the password is right
 	variant   bool // as known.variant
 	unsure    bool // any path may look like this: its query names a login, or servers read it in several ways
+	overrides bool // a header overrides the method
 }
 
 // A question says what the answer to a request tells.
@@ -347,6 +348,7 @@ func (w *Watcher) arrivedPost(req *fairshare.Request, guard Standing, target *Ta
 			a.referer = referers[0]
 		}
 		a.cookies = strings.Join(req.Header.Values("Cookie"), ";")
+		a.overrides = sendsOtherMethod(req.Header)
 	}
 	w.identify(a, req)
 	if f.style == candidate || f.style == learned && a.likely {

@@ -795,3 +795,66 @@ func TestOneReadingIsALogin(t *testing.T) {
 		}
 	}
 }
+
+// A POST request that stands for another method is not a login, so its success tells nothing: in Rails and Laravel,
+// DELETE /session logs out, redirects and sets a cookie. Failures count all the same.
+func TestOverriddenMethodsProveNothing(t *testing.T) {
+	out := Answer{Status: 302, Live: true, Location: "/", SetCookie: []string{"_session=1"}, BodyType: formType}
+	form := func(body string) Answer {
+		a := out
+		a.Body = body
+		return a
+	}
+	cut, multipart := form("x="+strings.Repeat("x", MaxBody-2)), form("--x\r\n… name=\"_method\"\r\n\r\ndelete")
+	cut.BodyCut, multipart.BodyType = true, "multipart/form-data; boundary=x"
+	header := func(name, value string) func(*fairshare.Request) {
+		return func(r *fairshare.Request) { r.Header = http.Header{name: {value}} }
+	}
+	none := func(*fairshare.Request) {}
+	for _, c := range []struct {
+		name, target string
+		answer       Answer
+		change       func(*fairshare.Request)
+		want         Result
+	}{
+		{"a login", "/session", form("user=a&password=b"), none, Succeeded},
+		{"a login whose form names its own method", "/session", form("_method=POST&user=a"), none, Succeeded},
+		{"a body", "/session", form("x=1&_method=delete"), none, Unknown},
+		{"the end of a long body", "/session", cut, none, Unknown},
+		{"another form of body", "/session", multipart, none, Unknown},
+		{"an escaped name", "/session", form("%5fmethod=DELETE"), none, Unknown},
+		{"a query", "/session?_method=delete", form(""), none, Unknown},
+		{"a header", "/session", form(""), header("X-Http-Method-Override", "DELETE"), Unknown},
+		{"another header", "/session", form(""), header("X-Method-Override", "GET"), Unknown},
+		{"a failed login with a header", "/session", Answer{Status: 302, Live: true, Location: "/session"},
+			header("X-Http-Method-Override", "DELETE"), Failed},
+	} {
+		w := New(Options{})
+		if _, _, got := send(w, begin, "192.0.2.1", "POST", c.target, c.answer, c.change); got != c.want {
+			t.Errorf("%s: result %d, want %d", c.name, got, c.want)
+		}
+	}
+	for _, before := range []bool{false, true} { // before and after it is known what 200 means
+		w := New(Options{})
+		get := func() {
+			send(w, begin, "192.0.2.1", "POST", "/api/login", Answer{Status: 200, Bytes: 90, Live: true},
+				header("X-Http-Method-Override", "GET"))
+		}
+		if before {
+			get()
+		}
+		for i := range 4 {
+			send(w, begin, fmt.Sprintf("10.0.%d.1", i%2), "POST", "/api/login", Answer{Status: 401, Live: true})
+		}
+		if !before {
+			get()
+		}
+		send(w, begin, "192.0.2.1", "POST", "/api/login", Answer{Status: 401, Live: true})
+		req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "POST",
+			Host: "example.org"}
+		req.SetTarget("/api/login")
+		if w.HasLoggedIn(&req) {
+			t.Errorf("200 to another method counts as a login, before %v", before)
+		}
+	}
+}

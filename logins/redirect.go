@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"path"
 	"strings"
+
+	"fairshare"
 )
 
 // A client may name the page to which the site redirects it: after a success, and in some applications after a
@@ -80,6 +82,26 @@ func (a *Attempt) fieldsOf(answer *Answer) fieldReader {
 		return each(a.query, "&;") && each(a.cookies, ";") && !answer.BodyCut &&
 			(!answer.isForm() || each(answer.Body, "&"))
 	}
+}
+
+// overridesMethod reports whether an attempt asks the application to take it for a request with another method, such as
+// DELETE, which logs out. It may do so in a part of the body that is not known.
+func (a *Attempt) overridesMethod(answer *Answer) bool {
+	overrides := a.overrides
+	whole := a.fieldsOf(answer)(func(name, value string) {
+		overrides = overrides || strings.EqualFold(name, "_method") && !strings.EqualFold(value, "POST")
+	})
+	return overrides || !whole || !answer.isForm() && containsFold(answer.Body, "_method")
+}
+
+// sendsOtherMethod reports whether a header of a request overrides its method.
+func sendsOtherMethod(h fairshare.Header) bool {
+	for _, name := range [...]string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
+		if values := h.Values(name); len(values) > 0 && !strings.EqualFold(values[0], "POST") {
+			return true
+		}
+	}
+	return false
 }
 
 func (answer *Answer) isForm() bool {
