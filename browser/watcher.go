@@ -322,8 +322,9 @@ func (w *Watcher) returned(h fairshare.Header, hash uint64) bool {
 	if hash == 0 {
 		return false
 	}
+	n := 0
 	for _, line := range values(h, "Cookie") {
-		for n := 0; line != "" && n < mostCookies; n++ {
+		for ; line != "" && n < mostCookies; n++ {
 			var pair string
 			pair, line, _ = strings.Cut(line, ";")
 			if w.hashCookie(strings.Trim(pair, " ")) == hash {

@@ -427,3 +427,20 @@ func TestSignsEndAfterADay(t *testing.T) {
 		}
 	}
 }
+
+// The bound of the cookies that are compared holds for a request, not for each of its Cookie lines.
+func TestFewCookiesAreCompared(t *testing.T) {
+	for junk, want := range map[int]browser.Signs{30: browser.Cookie, 40: 0, 1000: 0} { // in each of two lines
+		var w browser.Watcher
+		seen := w.Look(request("192.0.2.1", "/a", 0), browser.Conn{})
+		w.Answered(&seen, cookie)
+		req := request("192.0.2.1", "/b", 1)
+		line := strings.Repeat("x=1; ", junk)
+		req.Header.(canonical)["Cookie"] = []string{line, line + "sid=abc"}
+		seen = w.Look(req, browser.Conn{})
+		w.Answered(&seen, page)
+		if seen = w.Look(request("192.0.2.1", "/c", 2), browser.Conn{}); seen.Signs != want {
+			t.Errorf("after 2×%d other cookies: signs %b, want %b", junk, seen.Signs, want)
+		}
+	}
+}
