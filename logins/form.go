@@ -265,7 +265,7 @@ func (w *Watcher) judge(a *Attempt, answer *Answer, now int64) Result {
 			if w.count(a, 1, now) {
 				f.today[a.class]++
 			}
-			if e := w.find(a.subject); e != nil && e.wrote == 0 {
+			if e := w.find(a.subject); e != nil && e.wrote == 0 && result != Failed {
 				e.wrote = minutes(now)
 			}
 		}

@@ -858,3 +858,20 @@ func TestOverriddenMethodsProveNothing(t *testing.T) {
 		}
 	}
 }
+
+// While others spam, a client may write more if it wrote a comment a day before, unless the site turned that down.
+func TestARefusedCommentProvesNothing(t *testing.T) {
+	for status, want := range map[int]bool{302: false, 200: false, 403: true, 404: true, 409: true} {
+		w := New(Options{})
+		send(w, begin, "192.0.2.1", "POST", "/wp-comments-post.php", Answer{Status: status, Live: true})
+		later := begin.Add(25 * time.Hour)
+		for i := range 20 {
+			send(w, later, fmt.Sprintf("10.0.%d.1", i), "POST", "/wp-comments-post.php",
+				Answer{Status: 302, Live: true})
+		}
+		_, excess, _ := send(w, later, "192.0.2.1", "POST", "/wp-comments-post.php", Answer{Status: 302, Live: true})
+		if excess != want {
+			t.Errorf("a comment was answered with %d: the next one exceeds the budget: %v, want %v", status, excess, want)
+		}
+	}
+}
