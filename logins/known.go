@@ -253,10 +253,11 @@ func hasFoldedPrefix[T string | []byte](s T, lower string) bool {
 }
 
 // canonical appends a path in lower case, as scripts see it: without path information
-// behind a script, parameters and a final slash.
+// behind a script, parameters of the last segment and a final slash.
 func canonical(b []byte, path string) []byte {
-	if i := strings.IndexByte(path, ';'); i >= 0 {
-		path = path[:i]
+	last := strings.LastIndexByte(path, '/') + 1
+	if i := strings.IndexByte(path[last:], ';'); i >= 0 {
+		path = path[:last+i]
 	}
 	if len(path) > maxPath-1 {
 		path = path[:maxPath-1]

@@ -269,9 +269,9 @@ func TestSnapshotOfAClockThatWasAhead(t *testing.T) {
 	w, ahead := New(Options{}), begin.AddDate(1, 0, 0)
 	send(w, ahead, "198.51.100.1", "POST", "/wp-login.php", Answer{Status: 302})
 	for i := range 50 {
-		send(w, ahead, fmt.Sprintf("192.0.2.%d", i), "POST", "/wp-login.php", Answer{Status: 200, Bytes: 4000})
+		send(w, ahead, fmt.Sprintf("10.0.%d.1", i), "POST", "/wp-login.php", Answer{Status: 200, Bytes: 4000})
 	}
-	refused := fairshare.Request{Addr: netip.MustParseAddr("192.0.2.40")}
+	refused := fairshare.Request{Addr: netip.MustParseAddr("10.0.40.1")}
 	soft := fairshare.Request{Addr: netip.MustParseAddr("198.51.100.2")}
 	w.put(w.keyOf(&soft), ahead.Unix()).soft = minutes(ahead.Unix()) + softFor
 	var saved bytes.Buffer
@@ -310,7 +310,10 @@ func TestLoginByStatusCountsAtItsPlace(t *testing.T) {
 		w := New(Options{})
 		denied := func() {
 			for i := range 12 {
-				send(w, begin, fmt.Sprintf("10.%d.0.1", i%6), "POST", target, Answer{Status: 401, Bytes: 80})
+				send(w, begin, fmt.Sprintf("10.%d.0.1", i), "POST", target, Answer{Status: 401, Bytes: 80})
+				for _, f := range w.forms {
+					f.level = noClients // all of them may fail
+				}
 			}
 		}
 		known := func(w *Watcher, at time.Time, addr, target string) bool {
@@ -321,9 +324,6 @@ func TestLoginByStatusCountsAtItsPlace(t *testing.T) {
 		logIn := func(addr string) { send(w, begin, addr, "POST", target, Answer{Status: 200, Bytes: 500}) }
 		for range 2 { // the second time it has a budget of its own
 			denied()
-			for _, f := range w.forms {
-				f.level = noClients // the attack ends
-			}
 			logIn("192.0.2.1")
 		}
 		logIn("192.0.2.2")
@@ -872,6 +872,29 @@ func TestARefusedCommentProvesNothing(t *testing.T) {
 		_, excess, _ := send(w, later, "192.0.2.1", "POST", "/wp-comments-post.php", Answer{Status: 302, Live: true})
 		if excess != want {
 			t.Errorf("a comment was answered with %d: the next one exceeds the budget: %v, want %v", status, excess, want)
+		}
+	}
+}
+
+// Parameters end with their segment: what follows may be the path of something else than a login.
+func TestParametersOfSegments(t *testing.T) {
+	for target, isLogin := range map[string]bool{"/login;jsessionid=1A": true, "/login;jsessionid=1A/": true,
+		"/login;/../cart/": false, "/login;x=1/../cart": false, "/login/..;/cart": false,
+		"/login;/%2e%2e/cart": false} {
+		w := New(Options{})
+		send(w, begin, "192.0.2.1", "POST", target, Answer{Status: 302, Live: true, Location: "/checkout/",
+			SetCookie: []string{"items=1"}})
+		req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "POST",
+			Host: "example.org"}
+		req.SetTarget("/login")
+		if w.HasLoggedIn(&req) != isLogin {
+			t.Errorf("%s: a client that was redirected there is known at the login: %v", target, !isLogin)
+		}
+	}
+	for _, target := range []string{"/x;y/login", "/login;a;b", "/wp-login.php;x/", "/;x/wp-login.php"} {
+		if kind, _, _ := send(New(Options{}), begin, "192.0.2.1", "POST", target, Answer{Status: 403}); kind !=
+			fairshare.LoginAttempt {
+			t.Errorf("%s: %v", target, kind)
 		}
 	}
 }
