@@ -504,7 +504,7 @@ func (f *form) resultOfCalls(a *Attempt, answer *Answer) Result {
 	case answer.Status != 200:
 	case failed:
 		return Failed
-	case calls != nil && !calls.Any && a.proves:
+	case calls != nil && !calls.Any && a.proves && calls.isAnswer() && a.query == "" && !a.unsure:
 		return Succeeded
 	}
 	return Unknown

@@ -53,6 +53,13 @@ type Faults struct {
 	Denied int  // so many calls
 	Any    bool // some call failed, for whatever reason
 
+	scan   faultScan
+	begun  [128]byte // of the answer
+	length int       // of begun
+}
+
+// A faultScan looks for the next code of a fault.
+type faultScan struct {
 	matched int // bytes of faultName
 	rest    int // bytes in which the code has to come
 	inTag   bool
@@ -63,10 +70,17 @@ type Faults struct {
 
 const faultName = "faultCode"
 
+// answerOfRPC matches the beginning of an XML-RPC answer.
+var answerOfRPC = regexp.MustCompile(`^\s*(<\?xml[^<>]*\?>\s*)?<methodResponse\b`)
+
+// isAnswer reports whether an answer is one of XML-RPC. xmlrpc.php?rsd, for example, is not.
+func (f *Faults) isAnswer() bool { return answerOfRPC.Match(f.begun[:f.length]) }
+
 // Add counts in the next part of an answer.
 func (f *Faults) Add(p []byte) {
+	f.length += copy(f.begun[f.length:], p)
 	for len(p) > 0 {
-		if f.rest == 0 && f.matched == 0 {
+		if f.scan.rest == 0 && f.scan.matched == 0 {
 			i := bytes.IndexByte(p, faultName[0])
 			if i < 0 {
 				return
@@ -79,35 +93,36 @@ func (f *Faults) Add(p []byte) {
 }
 
 func (f *Faults) next(c byte) {
-	if f.rest == 0 {
+	s := &f.scan
+	if s.rest == 0 {
 		switch {
-		case c == faultName[f.matched]:
-			if f.matched++; f.matched == len(faultName) {
-				*f = Faults{Denied: f.Denied, Any: true, rest: 128, sign: 1}
+		case c == faultName[s.matched]:
+			if s.matched++; s.matched == len(faultName) {
+				f.Any, *s = true, faultScan{rest: 128, sign: 1}
 			}
 		case c == faultName[0]:
-			f.matched = 1
+			s.matched = 1
 		default:
-			f.matched = 0
+			s.matched = 0
 		}
 		return
 	}
-	f.rest--
-	isDigit := !f.inTag && c >= '0' && c <= '9'
+	s.rest--
+	isDigit := !s.inTag && c >= '0' && c <= '9'
 	switch {
 	case isDigit:
-		f.hasCode, f.code = true, min(f.code*10+int(c-'0'), 1<<20)
-	case f.hasCode:
-		if isDenied(f.code * f.sign) {
+		s.hasCode, s.code = true, min(s.code*10+int(c-'0'), 1<<20)
+	case s.hasCode:
+		if isDenied(s.code * s.sign) {
 			f.Denied++
 		}
-		*f = Faults{Denied: f.Denied, Any: true}
+		*s = faultScan{}
 	case c == '<':
-		f.inTag = true
+		s.inTag = true
 	case c == '>':
-		f.inTag = false
-	case c == '-' && !f.inTag:
-		f.sign = -1
+		s.inTag = false
+	case c == '-' && !s.inTag:
+		s.sign = -1
 	}
 }
 

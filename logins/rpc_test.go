@@ -115,6 +115,35 @@ func TestAppsThatUseXMLRPCBecomeKnown(t *testing.T) {
 	call := func(method string) string {
 		return `<?xml version="1.0"?><methodCall><methodName>` + method + `</methodName><params/></methodCall>`
 	}
+	const target, done = "/xmlrpc.php", "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<methodResponse>\n <params>"
+	for _, c := range []struct {
+		name, target, answer string
+		want                 Result
+	}{
+		{"a call with a password", target, done, Succeeded},
+		{"a short answer", target, "<methodResponse/>", Succeeded},
+		{"a fault", target, done + fault("801"), Failed},
+		{"a description of the interface", "/xmlrpc.php?rsd", "<?xml version=\"1.0\"?><rsd>", Unknown},
+		{"a page for every path", target, "<!doctype html>", Unknown},
+		{"nothing", target, "", Unknown},
+		{"a page that repeats its query", "/xmlrpc.php?<methodResponse>", done, Unknown},
+		{"the page of another path", "/about/xmlrpc.php/..", done, Unknown},
+	} {
+		w := New(Options{})
+		req := fairshare.Request{Time: begin, Addr: netip.MustParseAddr("192.0.2.1"), Method: "POST"}
+		req.SetTarget(c.target)
+		a := w.Arrived(&req, nil)
+		a.Called(&req, []byte(call("wp.getUsersBlogs")), true)
+		a.Passed()
+		var faults Faults
+		for _, part := range []string{c.answer[:len(c.answer)/2], c.answer[len(c.answer)/2:]} {
+			faults.Add([]byte(part))
+		}
+		got := a.Answered(&Answer{Time: begin, Status: 200, Live: true, Bytes: 500, Calls: &faults})
+		if got != c.want || w.HasLoggedIn(&req) != (got == Succeeded) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
 	for _, c := range []struct {
 		name, body string
 		any, whole bool
@@ -138,7 +167,10 @@ func TestAppsThatUseXMLRPCBecomeKnown(t *testing.T) {
 		a := w.Arrived(&req, nil)
 		a.Called(&req, []byte(c.body), c.whole)
 		a.Passed()
-		got := a.Answered(&Answer{Time: begin, Status: 200, Live: true, Bytes: 500, Calls: &Faults{Any: c.any}})
+		faults := &Faults{}
+		faults.Add([]byte(done))
+		faults.Any = c.any
+		got := a.Answered(&Answer{Time: begin, Status: 200, Live: true, Bytes: 500, Calls: faults})
 		if got != c.want || w.HasLoggedIn(&req) != (got == Succeeded) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
