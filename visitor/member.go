@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,14 +22,14 @@ import (
 //	ID:EXPIRES.SIGNATURE
 //
 // ID is any text without a dot or a colon, EXPIRES a Unix time in seconds, and
-// SIGNATURE the HMAC-SHA256 of "ID:EXPIRES" in hexadecimal or base64url. Members
-// is safe for concurrent use.
+// SIGNATURE the HMAC-SHA256 of "ID:EXPIRES" in hexadecimal or base64url. The value may
+// have percent escapes, as setcookie of PHP sends it. Members is safe for concurrent use.
 type Members struct {
 	name string
 	macs sync.Pool // of *signer
 }
 
-// maxMember is the longest value of a member's cookie, in bytes.
+// maxMember is the longest value of a member's cookie, in bytes without escapes.
 const maxMember = 256
 
 // NewMembers returns Members for a cookie name, signed with a secret of at least
@@ -72,6 +73,17 @@ func (m *Members) Read(lines []string, now, wall time.Time) (v fairshare.Visitor
 			value = sent
 		}
 	}
+	v = m.read(value, now, wall)
+	if v.ID == 0 && len(value) <= 3*maxMember && strings.IndexByte(value, '%') >= 0 {
+		if unescaped, err := url.PathUnescape(value); err == nil {
+			v = m.read(unescaped, now, wall)
+		}
+	}
+	return v
+}
+
+// read returns the member that the value of a cookie identifies.
+func (m *Members) read(value string, now, wall time.Time) (v fairshare.Visitor) {
 	if value == "" || len(value) > maxMember {
 		return fairshare.Visitor{}
 	}

@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 )
@@ -39,6 +41,10 @@ func TestMembersAreThoseThatTheSiteHasSigned(t *testing.T) {
 		{"among others", []string{"a=b; member=" + valid + "; c=d"}, true},
 		{"twice the same", []string{"member=" + valid, "member=" + valid}, true},
 		{"in base64url", []string{"member=" + inBase64}, true},
+		{"with escapes, as setcookie of PHP sends it", []string{"member=" + url.QueryEscape(valid)}, true},
+		{"with escapes in lower case", []string{"member=" + strings.Replace(valid, ":", "%3a", 1)}, true},
+		{"with a broken escape", []string{"member=" + strings.Replace(valid, ":", "%3", 1)}, false},
+		{"with escaped escapes", []string{"member=" + strings.Replace(valid, ":", "%253A", 1)}, false},
 		{"with another expiry", []string{"member=" + memberCookie(secret, "42", start.Add(time.Minute))}, true},
 		{"of somebody else", []string{"member=" + memberCookie(secret, "43", start.Add(time.Hour))}, false},
 		{"expired", []string{"member=" + memberCookie(secret, "42", start)}, false},
@@ -77,4 +83,23 @@ func FuzzMembers(f *testing.F) {
 			t.Errorf("%q identifies %+v", line, v)
 		}
 	})
+}
+
+// An identity may hold what looks like an escape, if the site sends it as it is.
+func TestEscapesInIdentities(t *testing.T) {
+	m, err := NewMembers("member", secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := map[uint64]string{}
+	for _, id := range []string{"50%25", "50%", "müller", "a b"} {
+		plain := memberCookie(secret, id, start.Add(time.Hour))
+		for _, value := range []string{plain, url.PathEscape(plain)} {
+			v := m.Read([]string{"member=" + value}, start, start)
+			if v.ID == 0 || ids[v.ID] != "" && ids[v.ID] != id {
+				t.Errorf("%q: %+v, as %q", value, v, ids[v.ID])
+			}
+			ids[v.ID] = id
+		}
+	}
 }
