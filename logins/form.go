@@ -352,8 +352,9 @@ func (w *Watcher) succeed(a *Attempt, weak bool, now int64) {
 	f, at := a.form, max(minutes(now), 1)
 	if weak {
 		a.knownAt = a.placeBits()
+	} else {
+		w.forgetAgent(w.agentOf(a.userAgent))
 	}
-	w.forgetAgent(w.agentOf(a.userAgent))
 	isNew := true
 	for _, k := range []clientKey{a.client, a.visitor} {
 		if k.hash == 0 {

@@ -898,3 +898,26 @@ func TestParametersOfSegments(t *testing.T) {
 		}
 	}
 }
+
+// A fleet does not hide its user agent by a redirect of a path that looks like a login.
+func TestWeakSuccessDoesNotHideAFleet(t *testing.T) {
+	for _, c := range []struct {
+		name, target string
+		hidden       bool
+	}{{"no success", "", false}, {"a cart", "/cart/?q=user/login", false}, {"a login", "/login", true}} {
+		w := New(Options{})
+		agent := func(r *fairshare.Request) { r.UserAgent = "Mozilla/5.0 (fleet)" }
+		for i := range 20 {
+			addr := fmt.Sprintf("10.0.%d.1", i)
+			send(w, begin, addr, "POST", "/wp-login.php", Answer{Status: 200, Bytes: 5000}, agent)
+		}
+		if c.target != "" {
+			send(w, begin, "10.1.0.1", "POST", c.target, Answer{Status: 302, Live: true, Location: "/checkout/",
+				SetCookie: []string{"items=1"}}, agent)
+		}
+		_, excess, _ := send(w, begin, "10.2.0.1", "GET", "/wp-login.php", Answer{Status: 200, Bytes: 5000}, agent)
+		if excess == c.hidden {
+			t.Errorf("%s: a new client of the fleet gets the form: %v, want %v", c.name, !excess, c.hidden)
+		}
+	}
+}
