@@ -79,6 +79,7 @@ type sinkState struct {
 	Sink
 	busy     atomic.Bool // a goroutine uses what follows
 	last     []Ban       // that it holds, as far as is known
+	tried    []Ban       // of the last call
 	applied  bool
 	at       time.Time // of the last call
 	checked  time.Time
@@ -246,10 +247,14 @@ func (e *Exporter) apply(ctx context.Context, s *sinkState, bans []Ban) {
 	now := time.Now()
 	check := s.failing != "" || !s.applied || now.Sub(s.checked) >= checkEvery
 	unchanged := s.last != nil && slices.Equal(s.last, bans)
-	if unchanged && !check || now.Sub(s.at) < max(s.Every(), s.retry) || ctx.Err() != nil {
+	wait := s.Every()
+	if slices.Equal(s.tried, bans) { // the error may be about one ban: others do not wait for it
+		wait = max(wait, s.retry)
+	}
+	if unchanged && !check || now.Sub(s.at) < wait || ctx.Err() != nil {
 		return
 	}
-	s.at = now
+	s.at, s.tried = now, bans
 	limited, cancel := context.WithTimeout(ctx, applyTimeout)
 	err := s.Apply(limited, bans, check)
 	cancel()
@@ -257,7 +262,7 @@ func (e *Exporter) apply(ctx context.Context, s *sinkState, bans []Ban) {
 		return
 	}
 	if errors.Is(err, errMore) {
-		s.last, s.applied = nil, true
+		s.last, s.applied, s.retry = nil, true, 0
 		return
 	}
 	if err != nil {

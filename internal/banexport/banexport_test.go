@@ -222,3 +222,71 @@ func TestReducedBansMeanTheSame(t *testing.T) {
 		}
 	}
 }
+
+// A slow sink has failed for a while. Then it takes some bans in each call.
+type portions struct{ memory }
+
+func (s *portions) Apply(ctx context.Context, bans []Ban, check bool) error {
+	s.mu.Lock()
+	held := len(s.bans)
+	s.mu.Unlock()
+	if err := s.memory.Apply(ctx, bans[:min(len(bans), held+2)], check); err != nil {
+		return err
+	}
+	if held+2 < len(bans) {
+		return errMore
+	}
+	return nil
+}
+
+func TestPortionsAfterAnErrorComeEachSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var bans []Ban
+		for i := range 40 {
+			bans = append(bans, ban(fmt.Sprintf("192.0.2.%d/32", i), time.Time{}))
+		}
+		sink := &portions{memory{fail: errors.New("no permission")}}
+		e := New(Options{Sinks: []Sink{sink}, Now: time.Now, Log: func(string) {},
+			Bans: func() []Ban { return slices.Clone(bans) }})
+		defer e.Close(false)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		sink.mu.Lock()
+		sink.fail = nil
+		sink.mu.Unlock()
+		time.Sleep(90 * time.Second) // the next attempt comes after a minute at most
+		synctest.Wait()
+		if n := len(sink.state().bans); n != len(bans) {
+			t.Errorf("%d of %d bans after 90 seconds", n, len(bans))
+		}
+	})
+}
+
+// A sink may fail because of one ban only: a later one does not wait for the next attempt.
+func TestANewBanDoesNotWaitForAnotherThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		bans := []Ban{ban("2001:db8::1/128", time.Time{})}
+		sink := &memory{fail: errors.New("no IPv6")}
+		e := New(Options{Sinks: []Sink{sink}, Now: time.Now, Log: func(string) {},
+			Bans: func() []Ban { mu.Lock(); defer mu.Unlock(); return slices.Clone(bans) }})
+		defer e.Close(false)
+		time.Sleep(5*time.Minute + 10*time.Second)
+		synctest.Wait()
+		calls := sink.state().calls
+		mu.Lock()
+		bans = append(bans, ban("192.0.2.1/32", time.Time{}))
+		mu.Unlock()
+		e.Changed()
+		time.Sleep(2500 * time.Millisecond)
+		synctest.Wait()
+		if n := sink.state().calls - calls; n != 1 {
+			t.Errorf("%d calls in the 2 seconds after a new ban", n)
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if n := sink.state().calls - calls; n < 4 || n > 7 {
+			t.Errorf("%d calls in 5 minutes with an error", n)
+		}
+	})
+}
