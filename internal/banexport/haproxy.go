@@ -154,7 +154,8 @@ func (h *HAProxy) read(ctx context.Context) ([]Ban, error) {
 		held = append(held, b)
 	}
 	slices.SortFunc(held, comparePrefixes)
-	return held, nil
+	// After a reload in the middle of a change it has a prefix twice. One command removes or sets both.
+	return slices.CompactFunc(held, func(a, b Ban) bool { return a.Prefix == b.Prefix }), nil
 }
 
 // request sends a command to the runtime API and returns the answer.

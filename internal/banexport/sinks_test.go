@@ -1,15 +1,18 @@
 package banexport
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -472,6 +475,46 @@ func TestCommandUnbansWhatItPossiblyBanned(t *testing.T) {
 	c.Ban[0] = filepath.Join(t.TempDir(), "missing")
 	if err := c.Apply(t.Context(), []Ban{ban("192.0.2.1/32", time.Time{})}, true); err == nil || len(c.last) != 0 {
 		t.Errorf("error %v, possibly banned %v", err, c.last)
+	}
+}
+
+// HAProxy may have a prefix twice: it was started again between a change of the file and of its memory.
+func TestHAProxyKeepsABanThatItHasTwice(t *testing.T) {
+	until := time.Unix(1_900_000_000, 0)
+	dir := t.TempDir()
+	h := &HAProxy{Path: filepath.Join(dir, "bans.map"), Socket: filepath.Join(dir, "socket")}
+	listener, err := net.Listen("unix", h.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	held := []string{"192.0.2.1/32 1900000000", "192.0.2.1/32 1900000000", "192.0.2.2/32 1900000000"}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			line, _ := bufio.NewReader(conn).ReadString('\n')
+			if strings.HasPrefix(line, "show map ") {
+				for i, m := range held {
+					fmt.Fprintf(conn, "0x%x %s\n", i+1, m)
+				}
+			}
+			if rest, found := strings.CutPrefix(strings.TrimSpace(line), "del map "+h.Path+" "); found {
+				held = slices.DeleteFunc(held, func(m string) bool { return strings.HasPrefix(m, rest+" ") })
+			}
+			io.WriteString(conn, "\n")
+			conn.Close()
+		}
+	}()
+	bans := []Ban{ban("192.0.2.1/32", until)}
+	if err := h.Apply(t.Context(), bans, true); err != nil {
+		t.Fatal(err)
+	}
+	left, err := h.read(t.Context())
+	if err != nil || len(left) != 1 || left[0].Prefix != bans[0].Prefix {
+		t.Errorf("error %v, the map has %v", err, left)
 	}
 }
 
