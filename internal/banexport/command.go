@@ -180,10 +180,11 @@ func without(bans []Ban, p interface{ String() string }) []Ban {
 	return slices.DeleteFunc(bans, func(b Ban) bool { return b.Prefix.String() == p.String() })
 }
 
-// Clear implements Sink.
+// Clear implements Sink. After an error it goes on as long as bans end.
 func (c *Command) Clear(ctx context.Context) error {
 	for {
-		if err := c.Apply(ctx, nil, true); !errors.Is(err, errMore) {
+		held := len(c.last)
+		if err := c.Apply(ctx, nil, true); err == nil || len(c.last) == held {
 			return err
 		}
 	}

@@ -478,6 +478,27 @@ func TestCommandUnbansWhatItPossiblyBanned(t *testing.T) {
 	}
 }
 
+// One that cannot be unbanned does not keep the others banned after a stop.
+func TestCommandClearEndsTheBansAfterOneThatFails(t *testing.T) {
+	program, log := script(t, `echo "$@" >> "$log"; [ "$*" != "unban 192.0.2.0" ]`)
+	c := &Command{Ban: []string{program, "ban", "{addr}"}, Unban: []string{program, "unban", "{addr}"}, Now: time.Now}
+	var bans []Ban
+	for i := range mostInCall + 20 {
+		bans = append(bans, ban(fmt.Sprintf("192.0.2.%d/32", i), time.Time{}))
+	}
+	for err := errMore; err != nil; {
+		if err = c.Apply(t.Context(), bans, false); err != nil && !errors.Is(err, errMore) {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Clear(t.Context()); err == nil || len(c.last) != 1 {
+		t.Errorf("error %v, %d bans stay", err, len(c.last))
+	}
+	if n := strings.Count(content(t, log), "unban "); n > len(bans)+3 {
+		t.Errorf("unban ran %d times", n)
+	}
+}
+
 // HAProxy may have a prefix twice: it was started again between a change of the file and of its memory.
 func TestHAProxyKeepsABanThatItHasTwice(t *testing.T) {
 	until := time.Unix(1_900_000_000, 0)
