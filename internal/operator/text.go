@@ -96,19 +96,7 @@ func writeJSON(w io.Writer, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	var line []byte
-	for _, r := range strings.TrimSuffix(b.String(), "\n") {
-		switch {
-		case r < 0x7F || unicode.IsGraphic(r):
-			line = utf8.AppendRune(line, r)
-		case r > 0xFFFF: // a surrogate pair
-			r -= 0x10000
-			line = fmt.Appendf(line, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
-		default:
-			line = fmt.Appendf(line, `\u%04x`, r)
-		}
-	}
-	_, err := w.Write(append(line, '\n'))
+	_, err := w.Write(prose.PrintableJSON(b.String()))
 	return err
 }
 

@@ -50,6 +50,23 @@ func PrintableLines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
+// PrintableJSON writes the characters of a JSON text that control a terminal as escapes. Its value stays the same.
+func PrintableJSON(text string) []byte {
+	var b []byte
+	for _, r := range text {
+		switch {
+		case r < 0x7F || unicode.IsGraphic(r):
+			b = utf8.AppendRune(b, r)
+		case r > 0xFFFF: // a surrogate pair
+			r -= 0x10000
+			b = fmt.Appendf(b, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
+		default:
+			b = fmt.Appendf(b, `\u%04x`, r)
+		}
+	}
+	return b
+}
+
 func isVisible(r rune) bool {
 	return r == ' ' || unicode.IsGraphic(r) && !unicode.IsSpace(r) && !unicode.Is(unicode.Cf, r) &&
 		!unicode.Is(unicode.Mn, r)

@@ -11,6 +11,7 @@ import (
 
 	"fairshare"
 	"fairshare/internal/accesslog"
+	"fairshare/internal/prose"
 )
 
 // A Report is the result of a run. Its JSON form is stable: new fields are added at the
@@ -216,12 +217,17 @@ type Warning struct {
 	Hint string `json:"hint,omitempty"`
 }
 
-// WriteJSON writes the report as one JSON object.
+// WriteJSON writes the report as one JSON object. Texts of clients cannot control a terminal.
 func (r *Report) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	return enc.Encode(r)
+	if err := enc.Encode(r); err != nil {
+		return err
+	}
+	_, err := w.Write(prose.PrintableJSON(b.String()))
+	return err
 }
 
 func newReport(rp *Replay, j *judge, rec *recorder) *Report {

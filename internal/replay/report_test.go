@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -344,6 +345,30 @@ func TestReportJSON(t *testing.T) {
 		t.Errorf("verdicts %+v are %d, lines − skipped is %d", report.Verdicts, sum, report.Lines-report.Skipped)
 	}
 	checkGolden(t, "story.json", strings.ReplaceAll(out.String(), path, "access.log"))
+}
+
+// A client's text cannot control the terminal at which somebody reads the report.
+func TestReportJSONHasNoTerminalControls(t *testing.T) {
+	const agent = "Evil\u009b31m\x7f\u202e\U000e0001/1.0"
+	path := writeLines(t, "log", entryAt("192.0.2.1", "10:00:00", `"GET / HTTP/1.1" 200 100 "-" "`+agent+`"`))
+	report := replayAll(t, Options{Policy: storyPolicy(), Limiter: memory(1 << 20), Client: clientFunc(t),
+		Logs: []string{path}, Top: 2})
+	var out bytes.Buffer
+	if err := report.WriteJSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	if at := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && !unicode.IsGraphic(r) }); at >= 0 {
+		t.Errorf("the JSON has %q", out.String()[at:min(at+20, out.Len())])
+	}
+	var fields struct {
+		UserAgents []struct {
+			UserAgent string `json:"user_agent"`
+		} `json:"user_agents"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &fields); err != nil || len(fields.UserAgents) != 1 ||
+		fields.UserAgents[0].UserAgent != agent {
+		t.Errorf("error %v, user agents %q", err, fields.UserAgents)
+	}
 }
 
 func TestReportText(t *testing.T) {
