@@ -171,7 +171,7 @@ func (c *clock) onDay(year, month, day int64, b []byte) (time.Time, string) {
 	case len(b) == 0:
 		c.zoneless = true
 		if c.zone != nil && c.zone != time.UTC {
-			t := time.Date(int(year), time.Month(month), int(day), 0, 0, int(tod), int(nsec), c.zone)
+			t := later(time.Date(int(year), time.Month(month), int(day), 0, 0, int(tod), 0, c.zone))
 			return unix(t.Unix(), nsec)
 		}
 		return unix(days*86400+tod, nsec)
@@ -183,6 +183,21 @@ func (c *clock) onDay(year, month, day int64, b []byte) (time.Time, string) {
 		return time.Time{}, reasonTime
 	}
 	return unix(days*86400+tod-offset, nsec)
+}
+
+// later returns the second of two times that a clock shows twice, because it is set back between them. Then a live log
+// is never late: its lines during the first count as the present.
+func later(t time.Time) time.Time {
+	_, end := t.ZoneBounds()
+	if end.IsZero() {
+		return t
+	}
+	_, before := t.Zone()
+	_, after := end.Zone()
+	if again := t.Add(time.Duration(before-after) * time.Second); !again.Before(end) {
+		return again
+	}
+	return t
 }
 
 // unixTime reads a number of seconds with a fraction, or a whole number of

@@ -85,6 +85,28 @@ func TestHAProxyTimesAreInTheZoneGiven(t *testing.T) {
 	}
 }
 
+// In autumn an hour comes twice. A live log must not be an hour late in the second one: its lines would not be judged.
+func TestARepeatedHourIsReadAsItsSecond(t *testing.T) {
+	for name, want := range map[string]string{
+		"Europe/Berlin": "2026-10-25T01:30:00Z", "America/New_York": "2026-11-01T06:30:00Z",
+		"Australia/Sydney": "2026-04-04T16:30:00Z", "Australia/Lord_Howe": "2026-04-04T15:15:00Z",
+		"UTC": "2026-11-01T06:30:00Z", "Asia/Kolkata": "2026-11-01T06:30:00Z",
+	} {
+		zone, err := time.LoadLocation(name)
+		if err != nil {
+			t.Skip("no time zones here: ", err)
+		}
+		for _, later := range []time.Duration{0, 2 * time.Hour} {
+			wall := at(want).Add(later)
+			c := clock{zone: zone}
+			got, reason := c.moment([]byte(wall.In(zone).Format("02/Jan/2006:15:04:05.000")))
+			if reason != "" || !got.Equal(wall) {
+				t.Errorf("%s: %s %q, want %s", name, got, reason, wall)
+			}
+		}
+	}
+}
+
 func TestLoadBalancerLines(t *testing.T) {
 	const times = ` 10.0.0.1:80 0.000036 0.001035 0.000025 200 201 34 2326 `
 	want := func(change func(*Entry)) Entry {
