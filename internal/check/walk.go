@@ -1,9 +1,11 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -261,12 +263,12 @@ func verdictText(v *fairshare.Verdict) string {
 		s += " by " + v.Rule.Name
 	}
 	if v.Ban == fairshare.BanStarted {
-		s += ", which starts a ban of " + policyfile.FormatDuration(v.Rule.Ban.For)
+		s += ", which starts a ban of " + policyfile.FormatDuration(banLength(&v.Finding))
 	}
 	if found := &v.DryRunFinding; found.Action != fairshare.Undecided {
 		ban := ""
 		if found.Ban == fairshare.BanStarted {
-			ban = " and start a ban of " + policyfile.FormatDuration(found.Rule.Ban.For)
+			ban = " and start a ban of " + policyfile.FormatDuration(banLength(found))
 		}
 		s += fmt.Sprintf(" (%s would %s%s)", found.Rule.Name, found.Action, ban)
 	}
@@ -274,4 +276,18 @@ func verdictText(v *fairshare.Verdict) string {
 		s += " (let through: the whole policy is in dry run)"
 	}
 	return s
+}
+
+// banLength returns the length of the ban that a finding has started, without the part of up to a tenth that the guard
+// adds to it.
+func banLength(f *fairshare.Finding) time.Duration {
+	terms := f.Rule.Ban
+	switch most := cmp.Or(terms.Max, max(24*time.Hour, terms.For)); {
+	case terms.Growth <= 1:
+		return terms.For
+	case f.Wait >= most:
+		return most
+	}
+	before := math.Floor(math.Log(float64(f.Wait)/float64(terms.For))/math.Log(terms.Growth) + 1e-9) // bans
+	return time.Duration(float64(terms.For) * math.Pow(terms.Growth, before)).Round(time.Millisecond)
 }
