@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fairshare/internal/accesslog"
+	"fairshare/internal/journal"
 )
 
 // A follower follows logs as a watcher does, and collects what would be judged.
@@ -335,5 +336,39 @@ func TestDamagedPositionsAreSetAside(t *testing.T) {
 	p, err := readPositions(dir, func(line string) { logged = append(logged, line) })
 	if err != nil || len(p.Logs) != 0 || len(logged) != 1 || !strings.Contains(logged[0], "cannot be used") {
 		t.Errorf("%v, logged %q", err, logged)
+	}
+}
+
+// A rotated file that cannot be read any more is reported once.
+func TestAnUnreadableFileIsReportedOnce(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "access.log")
+	write(t, path, logLine(1))
+	l := &log{path: path}
+	if _, err := l.open(nil, false, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	folder, err := os.Open(dir) // its size is known, and reading it fails
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.files = append([]*file{{log: path, f: folder, retired: time.Now(), grownAt: time.Now()}}, l.files...)
+	defer l.close()
+	var journaled output
+	messages, err := journal.Open(journal.Options{}, &journaled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watcher{options: Options{Now: time.Now}, logs: []*log{l}, positions: &positions{}, journal: messages}
+	for range 5 {
+		w.look()
+		if _, err := w.fill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	messages.Close()
+	journaled.await(t, "it is tried again")
+	if text := journaled.text.String(); strings.Count(text, "it is tried again") != 1 {
+		t.Errorf("reported more than once:\n%s", text)
 	}
 }

@@ -36,6 +36,8 @@ type log struct {
 	files []*file // rotated ones first, the one at path last
 	note  string  // the problem that was reported last; "" for none
 	found string  // what was found at the start, for people
+
+	unread string // the problem at the last read; "" for none
 }
 
 // current returns the file that has its place at the path; nil if there is none.

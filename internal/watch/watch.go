@@ -378,16 +378,18 @@ func (w *watcher) fill() ([]source, error) {
 	now := w.options.Now()
 	var sources []source
 	for _, l := range w.logs {
+		unread := ""
 		for _, t := range l.files {
 			if err := t.fill(now, w.options.Once); err != nil {
-				if note := err.Error(); note != l.note {
-					l.note = note
-					w.printf("warning: %s; it is tried again", note)
-				}
+				unread = err.Error()
 				continue
 			}
 			sources = append(sources, t)
 		}
+		if unread != "" && unread != l.unread && unread != l.note {
+			w.printf("warning: %s; it is tried again", unread)
+		}
+		l.unread = unread
 	}
 	if w.pipe != nil {
 		if err := w.pipe.fill(now, false); err != nil {
