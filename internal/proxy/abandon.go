@@ -21,6 +21,7 @@ const (
 var (
 	errAbandoned = errors.New("the client is gone")
 	errStopped   = errors.New("the proxy stops")
+	errStuck     = errors.New("the upstream takes nothing of the body")
 )
 
 // A patience lets a request to the upstream outlive its client by a bounded time.

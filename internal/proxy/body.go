@@ -41,6 +41,7 @@ type body struct {
 	http1  bool
 	free   bool   // no minimum rate: client and upstream send at the same time
 	gone   func() // called if the client does not send the rest
+	stuck  func() // called if the upstream takes nothing for timeout, and has not answered
 
 	mu       sync.Mutex
 	quiet    sync.Cond     // reading changed
@@ -55,7 +56,9 @@ type body struct {
 	reading  bool  // from the client, without mu
 	sentAll  bool  // space was sent completely
 	answered bool  // the request will not be sent again
-	ended    bool  // the handler returns: the client can no longer be read
+	timeout  time.Duration
+	taking   *time.Timer // runs while the upstream takes a part of the body; nil: not needed yet
+	ended    bool        // the handler returns: the client can no longer be read
 
 	watching  bool // watch is reading into space
 	unwatched bool // watch has to end after the present read
@@ -195,6 +198,7 @@ func (b *body) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ended = true
+	b.taken()
 	b.quiet.Broadcast()
 	if b.reading && b.client.SetReadDeadline(longAgo) == nil {
 		for b.reading {
@@ -212,9 +216,35 @@ func (b *body) end() {
 func (b *body) setAnswered() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.taken()
 	if b.answered = true; b.sentAll && !b.watching {
 		b.drop()
 	}
+}
+
+// take is called when the upstream gets a part of the body. mu is held.
+func (b *body) take() {
+	switch {
+	case b.answered || b.ended || b.free:
+	case b.taking == nil:
+		b.taking = time.AfterFunc(b.timeout, b.stuck)
+	default:
+		b.taking.Reset(b.timeout)
+	}
+}
+
+// taken is called when it has taken that part. mu is held.
+func (b *body) taken() {
+	if b.taking != nil {
+		b.taking.Stop()
+	}
+}
+
+// setWritten is called when the upstream has taken the body, or nothing more is sent to it.
+func (b *body) setWritten(httptrace.WroteRequestInfo) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.taken()
 }
 
 // sent reports whether the client has sent the complete body.
@@ -241,7 +271,20 @@ type bodyReader struct {
 	closed bool
 }
 
-func (t *bodyReader) Read(p []byte) (int, error) {
+func (t *bodyReader) Read(p []byte) (n int, err error) {
+	t.mu.Lock()
+	t.taken()
+	t.mu.Unlock()
+	if n, err = t.next(p); n > 0 {
+		t.mu.Lock()
+		t.take()
+		t.mu.Unlock()
+	}
+	return n, err
+}
+
+// next is Read.
+func (t *bodyReader) next(p []byte) (int, error) {
 	t.mu.Lock()
 	for t.at == t.n && t.watching && !t.closed && !t.ended {
 		t.quiet.Wait()
@@ -340,10 +383,8 @@ func (b *body) setConn(c httptrace.GotConnInfo) {
 	b.upstream = connOf(c.Conn)
 }
 
-// attach sets the body of the request for the upstream. gone is called if the client
-// does not send the complete body.
-func (b *body) attach(out *http.Request, gone func()) {
-	b.gone = gone
+// attach sets the body of the request for the upstream.
+func (b *body) attach(out *http.Request) {
 	out.TransferEncoding = nil
 	if b.whole {
 		out.ContentLength = int64(b.n)

@@ -192,6 +192,51 @@ func TestSlowUpstreamDoesNotCutAPost(t *testing.T) {
 	}
 }
 
+// An upstream that takes nothing of a body holds the request no longer than one that does not answer, whether the
+// client waits or has left.
+func TestUpstreamThatTakesNoBodyIsGivenUp(t *testing.T) {
+	for _, scheme := range []string{"http", "h2c"} {
+		for _, leaves := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, the client leaves: %v", scheme, leaves), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+						if r.Method == http.MethodPost {
+							time.Sleep(5 * time.Minute)
+						}
+					}, Config{Upstream: &url.URL{Scheme: scheme, Host: "upstream"}}, slots(1))
+					v := s.visitor()
+					go v.Write([]byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n" +
+						strings.Repeat("x", 2_000_000)))
+					synctest.Wait()
+					if leaves {
+						v.Close()
+					}
+					defer time.Sleep(10 * time.Minute) // until the upstream is done
+					time.Sleep(DefaultTimeout - time.Second)
+					if status, _ := s.get("/"); status != 429 {
+						t.Errorf("a second before the timeout: %d", status)
+					}
+					time.Sleep(2 * time.Second)
+					synctest.Wait()
+					if status, _ := s.get("/"); status != 200 {
+						t.Errorf("after the timeout the slot is taken: %d", status)
+					}
+					if !strings.Contains(s.log.String(), "did not take") {
+						t.Errorf("logged %q", s.log.String())
+					}
+					if leaves {
+						return
+					}
+					v.SetReadDeadline(time.Now().Add(time.Minute))
+					if resp, err := http.ReadResponse(v.r, nil); err != nil || resp.StatusCode != 504 || !resp.Close {
+						t.Errorf("the answer: %v, %v", resp, err)
+					}
+				})
+			})
+		}
+	}
+}
+
 // If a client stops in the middle of a body, the upstream does not wait for the rest. A
 // client that sends the rest too slowly is cut off.
 func TestBrokenPostIsBrokenForTheUpstream(t *testing.T) {
@@ -420,7 +465,8 @@ func TestBodyIsSafeWhenItIsOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := new(http.Request)
-		b.attach(out, func() {})
+		b.gone, b.stuck, b.timeout = func() {}, func() {}, time.Minute
+		b.attach(out)
 		if out.Body == nil {
 			continue
 		}

@@ -306,6 +306,11 @@ func (q *exchange) transportRequest() *http.Request {
 		if q.body != nil && !q.body.whole && q.pool.scheme != "h2c" {
 			q.trace.GotConn = q.body.setConn
 		}
+		if q.body != nil {
+			q.trace.WroteRequest = q.body.setWritten
+			q.body.gone, q.body.timeout = q.patience.clientLeft, q.up.timeout
+			q.body.stuck = func() { q.patience.cancel(errStuck) }
+		}
 		q.ctx = httptrace.WithClientTrace(ctx, &q.trace)
 	}
 	q.patience.onCancel(q.cancel) // also after a direct call to another upstream
@@ -318,7 +323,7 @@ func (q *exchange) transportRequest() *http.Request {
 	}
 	out.URL, out.RequestURI, out.Close, out.Body, out.Trailer = u, "", false, nil, nil
 	if q.body != nil {
-		q.body.attach(out, q.patience.clientLeft)
+		q.body.attach(out)
 	}
 	return out
 }

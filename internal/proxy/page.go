@@ -21,6 +21,10 @@ func (q *exchange) failed(err error) {
 	switch {
 	case q.body != nil && q.body.failed() != nil:
 		q.refuseBody(q.body.failed())
+	case q.patience.cancelled() == errStuck:
+		q.Log.Printf("%supstream %s did not take the body of a request within %v, so the client got a 504", q.pool.of(),
+			q.up.url.Host, q.up.timeout)
+		answer(q.w, q.r, http.StatusGatewayTimeout, "This site takes too long to answer. Please try again in a while.")
 	case q.patience.cancelled() != nil: // the client has left
 		answer(q.w, q.r, http.StatusBadGateway, "")
 	case errors.As(err, &timeout) && timeout.Timeout():

@@ -59,7 +59,8 @@ type Config struct {
 	HeaderBytes int
 
 	// Timeout is how long the upstream may take to begin its answer once it
-	// has the whole request; 0 means DefaultTimeout.
+	// has the whole request, and before to take the next part of the body; 0 means
+	// DefaultTimeout.
 	Timeout time.Duration
 
 	// Abandon is how long the proxy waits for the answer, and reads up to 16 MiB of it,
