@@ -27,6 +27,7 @@ type conn struct {
 	waiting       atomic.Bool // in use, and pending in the table: see Listener.wait
 	readSinceIdle atomic.Bool // data was read after the last request
 	h2            atomic.Pointer[streams]
+	fast          atomic.Pointer[fastConn] // nil: it is not in the lane
 
 	closing sync.Once
 	gone    atomic.Bool // Close was called
@@ -251,6 +252,9 @@ func (c *conn) Close() error {
 			s.end()
 		}
 		c.closed = c.Conn.Close()
+		if f := c.fast.Load(); f != nil {
+			f.hungUp() // the kernel does not report the end of a closed socket
+		}
 	})
 	return c.closed
 }

@@ -77,7 +77,7 @@ type fastConn struct {
 	hangupID uint64       // of hangups; 0: the client is not watched by them
 	requests uint64       // that have begun
 	timed    uint64       // value of requests when timer was set: the number of the request that it is for
-	gone     bool         // hangups has reported that the client left
+	gone     bool         // hungUp was called
 	watching bool         // watch is reading
 	early    []byte       // what watch has read: at most one byte
 }
@@ -87,6 +87,9 @@ func newFastConn(f *Lane, outer net.Conn) *fastConn {
 	c.changed.L = &c.mu
 	c.try = c.tryRead
 	c.answerFields = usualFields
+	if c.conn != nil {
+		c.conn.fast.Store(c)
+	}
 	if f.tls != nil {
 		c.socket = &tlsSocket{Conn: outer}
 		c.tls = tls.Server(c.socket, f.tls)
@@ -164,6 +167,9 @@ func (c *fastConn) logf(format string, args ...any) {
 func (c *fastConn) handOver() {
 	if c.deadline != 0 {
 		c.outer.SetReadDeadline(time.Time{})
+	}
+	if c.conn != nil {
+		c.conn.fast.Store(nil)
 	}
 	outer := c.outer
 	if c.from < c.to || len(c.early) > 0 {
@@ -442,7 +448,7 @@ func (c *fastConn) watch() {
 	c.changed.Broadcast()
 }
 
-// hungUp is called when the client has left.
+// hungUp is called when the client has left, or the connection is closed.
 func (c *fastConn) hungUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

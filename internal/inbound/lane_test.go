@@ -746,6 +746,53 @@ func TestLaneNoticesThatAClientLeavesAfterSendingMore(t *testing.T) {
 	}
 }
 
+// A connection that another one replaces ends the context of its request, in both lanes.
+func TestReplacedConnectionEndsItsRequest(t *testing.T) {
+	for _, fast := range []bool{true, false} {
+		inner, err := Listen("127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := New(inner, Config{Connections: 8, PerAddr: 2})
+		began, ended := make(chan bool), make(chan bool, 2)
+		srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			began <- true
+			select {
+			case <-r.Context().Done():
+				ended <- true
+			case <-time.After(10 * time.Second):
+				ended <- false
+			}
+		})}
+		l.Attach(srv)
+		lane := l.NewLane(l, srv)
+		lane.Use(fast)
+		go srv.Serve(lane)
+		dial := func(from string) net.Conn {
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+			c, err := d.Dial("tcp", inner.Addr().String())
+			if err != nil {
+				t.Skip(err) // some systems have only 127.0.0.1
+			}
+			t.Cleanup(func() { c.Close() })
+			return c
+		}
+		for range 2 {
+			io.WriteString(dial("127.0.0.1"), "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			<-began
+		}
+		time.Sleep(3 * watchAfter) // they are watched
+		for i := range 7 {
+			dial(fmt.Sprintf("127.0.0.%d", i+2))
+		}
+		if !<-ended {
+			t.Errorf("in the lane: %v: the context of the request did not end", fast)
+		}
+		srv.Close()
+		lane.CloseAll()
+	}
+}
+
 // A request that comes while another one is in progress is answered after it.
 func TestLaneAnswersAPipelinedRequestAfterALongOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
