@@ -10,6 +10,7 @@ import (
 	"fairshare/browser"
 	"fairshare/fleets"
 	"fairshare/internal/accesslog"
+	"fairshare/logins"
 )
 
 // Live judges lines as they are written, with a guard that its owner keeps: what a
@@ -33,6 +34,7 @@ type LiveOptions struct {
 	Guard   *fairshare.Guard
 	Fleets  *fleets.Finder
 	Browser *browser.Watcher // nil unless the policy needs it
+	Logins  *logins.Watcher  // likewise
 
 	// Judged gets each line with its verdict, before its costs are charged. It must not
 	// keep the value.
@@ -52,7 +54,8 @@ func NewLive(opts LiveOptions) *Live {
 	l := &Live{each: opts.Judged, seeds: newSeeds()}
 	j := &judge{opts: &opts.Options, ruleOf: map[*fairshare.Rule]int32{},
 		limits: opts.Policy.Limits(), guard: opts.Guard, latest: math.MinInt64, held: heldSlots{guard: opts.Guard},
-		browser: opts.Browser, note: func(int) {}, now: new(atomic.Pointer[judging])}
+		browser: opts.Browser, logins: opts.Logins, note: func(int) {}, now: new(atomic.Pointer[judging])}
+	j.now.Store(&judging{logins: opts.Logins})
 	j.early = true
 	j.fleets = fleetsOf{finder: opts.Fleets, readAt: math.MaxInt64} // the owner of the finder reads its changes
 	for i := range opts.Policy.Rules {
@@ -78,7 +81,7 @@ func NewLive(opts LiveOptions) *Live {
 func (l *Live) Judge(ctx context.Context, entries []accesslog.Entry) error {
 	l.batch.src = &accesslog.Batch{Entries: entries}
 	// A new one: it remembers bots whose proof may come at any time.
-	p := preparer{opts: l.j.opts, seeds: &l.seeds, targets: &l.targets}
+	p := preparer{opts: l.j.opts, seeds: &l.seeds, judge: l.j.now, targets: &l.targets}
 	p.items(&l.batch)
 	for i := range l.batch.items {
 		if err := l.j.judge(ctx, &l.batch.items[i], &l.feed); err != nil {

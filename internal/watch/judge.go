@@ -33,7 +33,7 @@ func newJudge(p *livepolicy.Policy, rt *livepolicy.Runtime) *judge {
 	j := &judge{policy: p, guard: p.GuardOptions(rt, httpguard.Options{})}
 	opts := liveOptions(p, rt, &j.guard)
 	j.live = replay.NewLive(replay.LiveOptions{Options: opts, Guard: rt.Guard, Fleets: j.guard.Fleets,
-		Browser: j.guard.Browser, Judged: j.judged})
+		Browser: j.guard.Browser, Logins: j.guard.Logins, Judged: j.judged})
 	return j
 }
 

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,4 +100,27 @@ func TestPositionsAreReadWithTheStateFolder(t *testing.T) {
 	f.close()
 	lock.Release()
 	out.await(t, "continued at byte")
+}
+
+// A log shows the answers to logins: a client that guesses passwords is banned, as a replay of the log says.
+func TestAClientThatGuessesPasswordsIsBanned(t *testing.T) {
+	dir := t.TempDir()
+	site, log, out := filepath.Join(dir, "site.yaml"), filepath.Join(dir, "access.log"), new(output)
+	write(t, site, "rules:\n  - name: guessing\n    match: {attempt: login, not: {attempt: known}}\n"+
+		"    limit: {failures: 5, per: 10m, by: addr}\n    ban: {after: 2, for: 1h, all: true}\n")
+	var lines strings.Builder
+	for i := range 20 {
+		at := time.Now().Add(time.Duration(i-30) * time.Second)
+		fmt.Fprintf(&lines, "192.0.2.1 - - [%s] \"POST /wp-login.php HTTP/1.1\" 200 4012 \"-\" \"Mozilla/5.0\"\n",
+			at.Format("02/Jan/2006:15:04:05 -0700"))
+	}
+	write(t, log, lines.String())
+	err := Run(t.Context(), Options{Policy: site, Logs: []string{log}, State: filepath.Join(dir, "state"),
+		Now: time.Now, Stderr: out, Once: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.await(t, "20 lines were judged")
+	out.await(t, "1 ban started")
+	out.await(t, `"rule":"guessing"`)
 }
