@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"fairshare"
@@ -103,6 +104,10 @@ func (r *reader) hosts(n *node) []string {
 		if !strings.HasPrefix(s, "re:") {
 			if scheme, rest, found := strings.Cut(s, "://"); found {
 				r.fault(item, "host: "+strings.TrimRight(rest, "/"), "host: a name without %s://", scheme)
+				continue
+			}
+			if addr, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil && addr.Is6() && addr.Zone() == "" {
+				list = append(list, "["+addr.String()+"]") // as in requests
 				continue
 			}
 			if name, port, found := strings.Cut(s, ":"); found && plainDigits(port) {

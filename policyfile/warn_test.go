@@ -30,3 +30,15 @@ func TestManyRulesAreNotComparedWithOneWarning(t *testing.T) {
 		}
 	}
 }
+
+func TestAnIPv6HostMayLackItsBrackets(t *testing.T) {
+	for _, host := range []string{"2001:db8::1", "[2001:db8::1]", "2001:DB8:0::1"} {
+		f, err := Parse("a.yaml", []byte(`rules: [{name: a, match: {host: "`+host+`"}, block: true}]`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Policy.Rules[0].Match.Host; len(got) != 1 || got[0] != "[2001:db8::1]" {
+			t.Errorf("%s is read as %q", host, got)
+		}
+	}
+}
