@@ -3,6 +3,7 @@ package policyfile
 import (
 	"cmp"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -252,6 +253,9 @@ func (r *reader) warnMatch(n *node) {
 		case strings.Contains(path, "?"):
 			r.warn(item, `use query: {name: "*"} for the part after the ?`,
 				"path: %s: a path does not include the query", quote(path))
+		case decoded(path) != path && !fitsItself(path):
+			r.warn(item, fmt.Sprintf("write %q", decoded(path)),
+				"path: %s fits no request: paths are decoded before the test", quote(path))
 		case path != "" && path[0] != '/' && path[0] != '*' && !strings.Contains(path, ":"):
 			r.warn(item, fmt.Sprintf("write %q, or %q for any folder", "/"+path, "*/"+path),
 				"path: %s: a path begins with /", quote(path))
@@ -264,11 +268,36 @@ func (r *reader) warnMatch(n *node) {
 				printable(strings.TrimSuffix(path, "/")))
 		}
 	}
+	for _, item := range items(find(n, "host")) {
+		if !isRegexp(item.text) && strings.ContainsFunc(item.text, func(c rune) bool { return c >= 0x80 }) {
+			r.warn(item, "write it in ASCII, as browsers send it: xn--…", "host: %s: no request has such a host",
+				quote(item.text))
+		}
+	}
 	r.warnForm(n)
 	r.warnLabels(n)
 	for _, item := range items(find(n, "not")) {
 		r.warnMatch(item)
 	}
+}
+
+// decoded returns a path without percent escapes; a path that has none, or an invalid one, as it is.
+func decoded(path string) string {
+	if plain, err := url.PathUnescape(path); err == nil {
+		return plain
+	}
+	return path
+}
+
+// fitsItself reports whether a request for a path as it is written in a rule has a reading that fits the rule.
+func fitsItself(path string) bool {
+	rule := fairshare.Rule{Name: "path", Action: fairshare.Block, Match: fairshare.Match{Path: []string{path}}}
+	req := fairshare.Request{Method: "GET"}
+	req.SetTarget(strings.ReplaceAll(path, "*", "x"))
+	for range walker(&fairshare.Policy{Rules: []fairshare.Rule{rule}})(&req) {
+		return true
+	}
+	return false
 }
 
 // warnStar warns of a "*" in a field that has no wildcards. absent is the value that

@@ -31,6 +31,35 @@ func TestManyRulesAreNotComparedWithOneWarning(t *testing.T) {
 	}
 }
 
+// A text that no request can have is a mistake: the rule silently has no effect.
+func TestPathsAndHostsThatNoRequestHasAreWarned(t *testing.T) {
+	for match, want := range map[string]string{
+		`path: /caf%C3%A9`:      `write "/café"`,
+		`path: "/a%20b/*"`:      `write "/a b/*"`,
+		`path: "/100%"`:         "",
+		`path: "/a%2Fb"`:        "", // servers read it in two ways, and this is one of them
+		`path: "/x%2e/%41"`:     `write "/x./A"`,
+		`path: "/café"`:         "",
+		`path: "re:^/a%20b"`:    "",
+		`host: münchen.example`: "xn--",
+		`host: "re:^m.*"`:       "",
+		`host: shop.example`:    "",
+	} {
+		f, err := Parse("a.yaml", []byte("rules:\n  - {name: ceiling, limit: {requests: 1200, per: 1m}}\n"+
+			"  - {name: a, match: {"+match+"}, block: true}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for i := range f.Warnings {
+			got += f.Warnings[i].Long()
+		}
+		if want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: warnings %q, want %q", match, got, want)
+		}
+	}
+}
+
 func TestAnIPv6HostMayLackItsBrackets(t *testing.T) {
 	for _, host := range []string{"2001:db8::1", "[2001:db8::1]", "2001:DB8:0::1"} {
 		f, err := Parse("a.yaml", []byte(`rules: [{name: a, match: {host: "`+host+`"}, block: true}]`))
