@@ -14,7 +14,7 @@ type Nginx struct {
 	Geo    bool     // "192.0.2.1/32 1;" for a geo block; otherwise "deny 192.0.2.1/32;"
 	Reload []string // the program that makes nginx read the file, and its arguments; nil: none
 
-	pending bool // the file has changed since Reload last succeeded
+	loaded bool // Reload has succeeded since the file last changed; not known of a process before
 }
 
 var _ Sink = (*Nginx)(nil)
@@ -37,15 +37,15 @@ func (n *Nginx) Apply(ctx context.Context, bans []Ban, _ bool) error {
 		if err := file.replace(content); err != nil {
 			return err
 		}
-		n.pending = true
+		n.loaded = false
 	}
-	if !n.pending || n.Reload == nil {
+	if n.loaded || n.Reload == nil {
 		return nil
 	}
 	if _, err := run(ctx, nil, n.Reload...); err != nil {
 		return err
 	}
-	n.pending = false
+	n.loaded = true
 	return nil
 }
 

@@ -371,6 +371,27 @@ frontend web
 	eventually(t, addr, "203.0.113.9", 200)
 }
 
+// The process before may have written the file, and nginx has not read it: the reload failed, or was not run.
+func TestNginxReadsTheFileOfTheProcessBefore(t *testing.T) {
+	program, log := script(t, `echo reload >> "$log"; [ -e "$log.ok" ]`)
+	path := filepath.Join(t.TempDir(), "bans.conf")
+	bans := []Ban{ban("192.0.2.1/32", time.Time{})}
+	before := &Nginx{Path: path, Reload: []string{program}}
+	if err := before.Apply(t.Context(), bans, true); err == nil {
+		t.Error("no error of a reload that fails")
+	}
+	os.WriteFile(log+".ok", nil, 0o600)
+	n := &Nginx{Path: path, Reload: []string{program}}
+	for range 3 {
+		if err := n.Apply(t.Context(), bans, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := content(t, log); got != "reload\nreload\n" {
+		t.Errorf("ran %q", got)
+	}
+}
+
 // script writes a program that appends its arguments to a log.
 func script(t *testing.T, body string) (program, log string) {
 	t.Helper()
