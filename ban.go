@@ -116,7 +116,7 @@ func (g *Guard) findBan(d *decision, v *Verdict) bool {
 		if f.Wait > most.Wait {
 			*most = f
 		}
-		if most == &longest && !g.policy.DryRun { // requests during a ban give no standing
+		if most == &longest && !g.policy.DryRun && !d.probe { // requests during a ban give no standing
 			g.history.forget(&d.client)
 		}
 	}

@@ -32,7 +32,7 @@ type decision struct {
 	taken      bool // the enforced takes were charged
 	wallTime   bool // the request had no time: now is of the system clock
 	tried      bool // the dry takes were charged
-	probe      bool // of Usage: nothing is counted
+	probe      bool // of Usage and Banned: nothing is counted
 	count      struct {
 		charge [1]Charge
 		take   [1]Take

@@ -53,17 +53,8 @@ func (g *Guard) Usage(ctx context.Context, req *Request, now time.Time, found fu
 	if !ok {
 		return nil
 	}
-	d := g.decisions.Get().(*decision)
-	d.reset(req, g.forward(now))
-	defer func() {
-		d.req = nil
-		g.release(d, d.gen.Load())
-	}()
-	d.probe, d.crowd, d.aged, d.client = true, -1, false, clientName{}
-	if g.standing && req.Addr.IsValid() && !req.Via.IsValid() {
-		d.client = g.clientOf(req)
-		d.aged = g.history.knows(&d.client, d.now)
-	}
+	d := g.probe(req, now)
+	defer g.endProbe(d)
 	var v Verdict
 	g.walk(d, &v)
 	if d.crowd >= 0 {
@@ -81,4 +72,33 @@ func (g *Guard) Usage(ctx context.Context, req *Request, now time.Time, found fu
 		}
 	}
 	return nil
+}
+
+// Banned returns the refusal by a ban in force that a request would get at time now. It is zero if there is none. The
+// request is not counted, and operators' decisions are not looked at.
+func (g *Guard) Banned(req *Request, now time.Time) Finding {
+	d := g.probe(req, now)
+	defer g.endProbe(d)
+	var v Verdict
+	if len(d.set.banning) > 0 {
+		g.findBan(d, &v)
+	}
+	return v.Finding
+}
+
+// probe begins to look at a request without counting it.
+func (g *Guard) probe(req *Request, now time.Time) *decision {
+	d := g.decisions.Get().(*decision)
+	d.reset(req, g.forward(now))
+	d.probe, d.crowd, d.aged, d.client = true, -1, false, clientName{}
+	if g.standing && req.Addr.IsValid() && !req.Via.IsValid() {
+		d.client = g.clientOf(req)
+		d.aged = g.history.knows(&d.client, d.now)
+	}
+	return d
+}
+
+func (g *Guard) endProbe(d *decision) {
+	d.req = nil
+	g.release(d, d.gen.Load())
 }

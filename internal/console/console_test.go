@@ -26,6 +26,15 @@ const policy = `rules:
   - {name: few, match: {path: /few}, limit: {requests: 1, per: 1m, by: addr}, dry_run: true}
 `
 
+const banning = `rules:
+  - {name: our own, match: {addr: 203.0.113.7}, allow: true}
+  - name: door
+    match: {path: "/door*"}
+    limit: {requests: 0, per: 1m, by: addr}
+    ban: {after: 1, for: 1h, unless: {path: /door/help}}
+  - {name: trap, match: {path: /trap}, block: true, ban: {after: 1, for: 1h, all: true}}
+`
+
 // A site is a server with a console.
 type site struct {
 	*console.Console
@@ -33,6 +42,11 @@ type site struct {
 }
 
 func open(t *testing.T) *site {
+	t.Helper()
+	return openWith(t, policy)
+}
+
+func openWith(t *testing.T, policy string) *site {
 	t.Helper()
 	file, err := policyfile.Options{Bots: setup.BotNames}.Parse("/etc/site.yaml", []byte(policy))
 	if err != nil {
@@ -174,6 +188,35 @@ func TestExplainSaysWhatIsCountedNow(t *testing.T) {
 		if _, err := s.Explain(ctx, q); !errors.As(err, &usage) {
 			t.Errorf("%+v: %v", q, err)
 		}
+	}
+}
+
+// A ban without all holds only for requests that its rule matches, and for none that its unless matches.
+func TestExplainSaysForWhichRequestsABanHolds(t *testing.T) {
+	s, ctx := openWith(t, banning), context.Background()
+	for _, path := range []string{"/door", "/trap"} {
+		s.get(map[string]string{"/door": "203.0.113.9", "/trap": "203.0.113.8"}[path], path, "curl/8")
+	}
+	for _, c := range []struct {
+		client, path, verdict string
+		status                int
+	}{
+		{"203.0.113.9", "/door", `it is refused: rule "door" has banned 203.0.113.9`, 429},
+		{"203.0.113.9", "/shop", "it passes: no rule refuses it", 200},
+		{"203.0.113.8", "/shop", `it is refused: rule "trap" has banned 203.0.113.8`, 429},
+		{"203.0.113.7", "/door", `it passes: rule "our own" allows it`, 200},
+	} {
+		v, err := s.Explain(ctx, console.Question{Client: c.client, Path: c.path})
+		if err != nil || v.Verdict != c.verdict {
+			t.Errorf("%s of %s: %q, %v, want %q", c.path, c.client, v.Verdict, err, c.verdict)
+		}
+		if got := s.get(c.client, c.path, "curl/8"); got != c.status {
+			t.Errorf("%s of %s: the answer is %d, want %d", c.path, c.client, got, c.status)
+		}
+	}
+	v, err := s.Explain(ctx, console.Question{Client: "203.0.113.9", Path: "/door/help"})
+	if err != nil || strings.Contains(v.Verdict, "banned") || len(v.Bans) != 1 {
+		t.Errorf("/door/help: %+v, %v", v, err)
 	}
 }
 

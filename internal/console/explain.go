@@ -65,6 +65,7 @@ func (c *Console) Explain(ctx context.Context, q Question) (*Explanation, error)
 	if err != nil {
 		return nil, err
 	}
+	banned := rt.Guard.Banned(req, c.Policy.Now())
 	verdict := "it passes: no rule refuses it"
 	over, wait := "", 0.0
 	for _, s := range steps {
@@ -98,8 +99,14 @@ func (c *Console) Explain(ctx context.Context, q Question) (*Explanation, error)
 	switch {
 	case v.Decision != nil:
 		verdict = fmt.Sprintf("an operator's decision about %s comes first: %s", v.Decision.Client, v.Decision.Action)
-	case len(v.Bans) > 0:
-		verdict = fmt.Sprintf("it is refused: rule %q has banned %s", v.Bans[0].Rule, v.Bans[0].Client)
+	case banned.Rule != nil:
+		client := v.Client
+		for _, b := range v.Bans {
+			if b.Rule == banned.Rule.Name {
+				client = b.Client
+			}
+		}
+		verdict = fmt.Sprintf("it is refused: rule %q has banned %s", banned.Rule.Name, client)
 	case over != "":
 		verdict = over
 	}
