@@ -263,9 +263,19 @@ func (r *reader) siteRules(d *siteDraft, n *node) {
 	r.usedDefault = false
 	readRules(r, n, r.file)
 	r.usedDefault = usedDefault
+	taken := map[string]*node{} // names of the file's own rules that a rule of this site may get
+	for i := range r.file.Policy.Rules[:first] {
+		if rule := &r.file.Policy.Rules[i]; rule.Site == "" && strings.HasPrefix(rule.Name, d.Name+"/") {
+			taken[rule.Name] = nameNode(r.rules[i].node)
+		}
+	}
 	for i := first; i < len(r.file.Policy.Rules); i++ {
 		rule := &r.file.Policy.Rules[i]
 		rule.Name, rule.Site = siteRuleName(d.Name, rule.Name), d.Name
+		if n := taken[rule.Name]; n != nil {
+			r.fault(nameNode(r.rules[i].node), "", "the name %s is used twice, first in line %d", quote(rule.Name),
+				r.lineOf(n))
+		}
 	}
 }
 

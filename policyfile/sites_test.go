@@ -134,3 +134,22 @@ func TestHundredSites(t *testing.T) {
 		t.Errorf("a hundred copies of the built-in rules: %v", err)
 	}
 }
+
+// A rule of the file may have the name that a rule of a site gets: the fault has a position and a hint, as any other.
+func TestARuleOfASiteWithTheNameOfAnotherIsAFault(t *testing.T) {
+	_, err := Parse("a.yaml", []byte(`rules:
+  - {name: shop/x, limit: {requests: 100, per: 10s}}
+sites:
+  shop:
+    upstream: http://127.0.0.1:3000
+    hosts: [shop.example.org]
+    rules:
+      - {name: y, limit: {requests: 5, per: 10s}}
+      - {name: x, limit: {requests: 5, per: 10s}}
+  other.example.org: http://127.0.0.1:3000
+`))
+	faults := Faults(err)
+	if len(faults) != 1 || faults[0].Line != 9 || !strings.Contains(faults[0].Error(), "line 2") {
+		t.Errorf("faults %v of %v", faults, err)
+	}
+}
