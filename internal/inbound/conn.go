@@ -24,8 +24,10 @@ type conn struct {
 	began time.Time
 	sent  atomic.Int64 // bytes the kernel accepted
 
-	waiting       atomic.Bool // in use, and pending in the table: see Listener.wait
-	readSinceIdle atomic.Bool // data was read after the last request
+	waiting       atomic.Bool   // in use, and pending in the table: see Listener.wait
+	before        atomic.Uint32 // the state before it waited
+	receiving     atomic.Bool   // it waits for bodies of requests, whatever is written: see incoming
+	readSinceIdle atomic.Bool   // data was read after the last request
 	h2            atomic.Pointer[streams]
 	fast          atomic.Pointer[fastConn] // nil: it is not in the lane
 
@@ -124,7 +126,7 @@ func (c *conn) Write(b []byte) (n int, err error) {
 	}
 	if n = c.writeAtOnce(b); n == len(b) {
 		if c.waiting.Load() {
-			c.l.wait(c, false)
+			c.taken()
 		}
 		return n, nil
 	}
@@ -151,7 +153,7 @@ func (c *conn) Write(b []byte) (n int, err error) {
 		}
 		if err == nil {
 			if c.waiting.Load() {
-				c.l.wait(c, false)
+				c.taken()
 			}
 			return n, nil
 		}
@@ -159,6 +161,13 @@ func (c *conn) Write(b []byte) (n int, err error) {
 		if !c.waiting.Load() {
 			c.l.wait(c, true)
 		}
+	}
+}
+
+// taken is called when a Write is complete. The client may still have to send the body of a request.
+func (c *conn) taken() {
+	if !c.receiving.Load() {
+		c.l.wait(c, false)
 	}
 }
 

@@ -136,6 +136,7 @@ type streams struct {
 	tokens        int // frames without effect that may still come
 	tokensAt      time.Duration
 	open          map[uint32]struct{} // streams without an answer
+	bodies        int                 // of requests, that still come
 	closed        bool
 }
 
@@ -267,6 +268,7 @@ func (s *streams) note(f *frame, now time.Duration) (why string) {
 			if len(s.open) < openKept && !s.closed { // net/http allows fewer
 				s.open[f.stream] = struct{}{}
 				s.conn.countStreams(1)
+				s.noteBodies(false)
 			}
 		}
 		s.block, s.blockBegan = true, s.frameBegan
@@ -331,7 +333,27 @@ func (s *streams) answered(stream uint32) {
 	if _, ok := s.open[stream]; ok {
 		delete(s.open, stream)
 		s.conn.countStreams(-1)
+		s.noteBodies(false)
 	}
+}
+
+// countBodies counts bodies of requests that still come, or notes progress if by is 0.
+func (s *streams) countBodies(by int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bodies += by
+	s.noteBodies(by == 0)
+}
+
+// noteBodies records whether the connection waits for its client: all requests without an answer have bodies that
+// still come. mu is held.
+func (s *streams) noteBodies(progress bool) {
+	waits := s.bodies > 0 && s.bodies >= len(s.open)
+	if waits == s.conn.receiving.Load() && !(waits && progress) {
+		return
+	}
+	s.conn.receiving.Store(waits)
+	s.conn.l.wait(s.conn, waits)
 }
 
 // end removes all streams: the connection is closed.

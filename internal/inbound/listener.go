@@ -356,12 +356,16 @@ func (l *Listener) changeState(c *conn, s state) {
 
 // wait records that a connection in use waits for its client, or no longer does. While
 // it waits, it is closed earlier for other connections; each call puts it last among
-// the waiting ones.
+// the waiting ones. Afterwards it has the state from before again: a connection of HTTP/2
+// may become idle meanwhile, or may be idle while something is written.
 func (l *Listener) wait(c *conn, waits bool) {
-	c.waiting.Store(waits)
-	s := busy
-	if waits {
-		s = pending
+	if waits && !c.waiting.Load() {
+		c.before.Store(uint32(c.entry.noted.state()))
 	}
-	l.changeState(c, s)
+	switch waited := c.waiting.Swap(waits); {
+	case waits:
+		l.changeState(c, pending)
+	case waited: // otherwise the server has reported another state since
+		l.changeState(c, state(c.before.Load()))
+	}
 }

@@ -31,13 +31,15 @@ type note struct{ bits atomic.Uint64 }
 
 func (n *note) set(o *order, s state) { n.bits.Store(o.changes.Add(1)<<2 | uint64(s)) }
 
+func (n *note) state() state { return state(n.bits.Load() & 3) }
+
 // note notes a change of the state of a connection. If it returns true, the caller must
 // call setState with the lock held. It is safe for concurrent use, without the lock.
 func (t *connTable) note(e *entry, s state) (strict bool) {
 	if t.strict.Load() {
 		return true
 	}
-	if s == pending || state(e.noted.bits.Load()&3) != s {
+	if s == pending || e.noted.state() != s {
 		e.noted.set(&t.order, s)
 	}
 	// settle sets strict before it reads the notes: it has read this one, or strict is true here.

@@ -84,7 +84,7 @@ func (h *trackingHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if c := connOfRequest(r); c != nil {
 				b := &incoming{ReadCloser: r.Body, c: c}
 				r.Body = b
-				h.l.wait(c, true)
+				b.begin()
 				defer b.end()
 			}
 		}
@@ -112,7 +112,8 @@ func (h *trackingHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type incoming struct {
 	io.ReadCloser
 	c    *conn
-	n    int // bytes since the last progress
+	s    *streams // nil: HTTP/1
+	n    int      // bytes since the last progress
 	over atomic.Bool
 }
 
@@ -125,16 +126,28 @@ func (b *incoming) Read(p []byte) (int, error) {
 		b.end()
 	case b.n >= progressBytes && !b.over.Load():
 		b.n = 0
-		b.c.l.wait(b.c, true)
+		b.count(0)
 	}
 	return n, err
 }
 
+func (b *incoming) begin() { b.count(+1) }
+
 // end is called when the body is complete or has failed, or the handler returns.
 func (b *incoming) end() {
 	if !b.over.Swap(true) {
-		b.c.l.wait(b.c, false)
+		b.count(-1)
 	}
+}
+
+// count counts bodies that come, or notes progress if by is 0.
+func (b *incoming) count(by int) {
+	if b.s != nil {
+		b.s.countBodies(by)
+		return
+	}
+	b.c.receiving.Store(by >= 0)
+	b.c.l.wait(b.c, by >= 0)
 }
 
 // An answer is an answer of HTTP/1. After draining has begun, it ends its connection.

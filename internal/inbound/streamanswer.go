@@ -72,6 +72,12 @@ type streamAnswer struct {
 func (h *trackingHandler) serveStream(w http.ResponseWriter, r *http.Request, s *streams) {
 	a := streamAnswer{ResponseWriter: w, s: s}
 	defer a.end()
+	if r.ContentLength != 0 {
+		b := &incoming{ReadCloser: r.Body, c: s.conn, s: s}
+		r.Body = b
+		b.begin()
+		defer b.end()
+	}
 	h.next.ServeHTTP(&a, r)
 }
 

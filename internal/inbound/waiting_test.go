@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -69,6 +70,69 @@ func TestSlowPostsAreReplaced(t *testing.T) {
 			c.Close()
 		}
 	})
+}
+
+// A slow post makes no progress by what the server writes meanwhile, such as 100 Continue. In HTTP/2 a connection waits
+// for its client while it has only such requests.
+func TestSlowPostsAreReplacedWhateverIsWritten(t *testing.T) {
+	post := func(stream uint32) []byte { return encode(frameHeaders, endHeaders, stream, getHeaders...) }
+	for _, test := range []struct {
+		name string
+		send []byte // by the first of two clients; the second sends the same later
+		want bool   // it is replaced
+	}{
+		{"HTTP/1", []byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\nx"), true},
+		{"a post", slices.Concat(hello(), post(1)), true},
+		{"two posts", slices.Concat(hello(), post(1), post(3)), true},
+		{"a byte of a post, and a ping", slices.Concat(hello(), post(1), encode(frameData, 0, 1, 'x'),
+			encode(kindPing, 0, 0, make([]byte, 8)...)), true},
+		{"a whole post", slices.Concat(hello(), post(1), encode(frameData, endStream, 1, 'x')), false},
+		{"a post next to a request", slices.Concat(hello(), post(1), get(3)), false},
+		{"a post after a request", slices.Concat(hello(), get(1), post(3)), false},
+		{"a request", slices.Concat(hello(), get(1)), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var work chan struct{}
+			srv := &http.Server{Protocols: allProtocols(),
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if _, err := io.Copy(io.Discard, r.Body); err == nil {
+						<-work
+					}
+				})}
+			inBubble(t, Config{PerAddr: 2}, srv, func(t *testing.T, p *pipes, l *Listener) {
+				work = make(chan struct{})
+				var all [3]net.Conn
+				ended := make(chan int, len(all))
+				for i := range all {
+					all[i] = p.dial("192.0.2.1")
+					go func() {
+						io.Copy(io.Discard, all[i])
+						ended <- i
+					}()
+					all[i].Write(test.send)
+					synctest.Wait()
+					time.Sleep(time.Second)
+				}
+				want := 2 // the new one
+				if test.want {
+					want = 0
+				}
+				select {
+				case i := <-ended:
+					if i != want {
+						t.Errorf("connection %d was closed, want %d", i, want)
+					}
+				default:
+					t.Error("no connection was closed")
+				}
+				close(work)
+				for _, c := range all {
+					c.Close()
+				}
+				synctest.Wait()
+			})
+		})
+	}
 }
 
 // A client that reads its answer slowly can be replaced, too, before it is cut off.
