@@ -55,7 +55,7 @@ type upstream struct {
 	fails    atomic.Int32 // failed checks or connections in a row; changed with mu
 	passes   int          // checks in a row since
 	checking bool
-	next     time.Time // of the next check
+	checked  time.Time // when the last check began
 }
 
 // A pool is a Pool in use.
@@ -250,14 +250,14 @@ func (p *Proxy) RunChecks(ctx context.Context) {
 	}
 }
 
-// isDue reports whether a check begins at a time, and plans the next one.
+// isDue reports whether a check begins at a time. A reload may have changed c since the last one.
 func (up *upstream) isDue(c *Check, now time.Time) bool {
 	up.mu.Lock()
 	defer up.mu.Unlock()
-	if up.checking || now.Before(up.next) {
+	if up.checking || now.Sub(up.checked) < c.Every {
 		return false
 	}
-	up.checking, up.next = true, now.Add(c.Every)
+	up.checking, up.checked = true, now
 	return true
 }
 

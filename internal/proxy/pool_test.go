@@ -319,3 +319,22 @@ func TestChecksBringAnUpstreamBack(t *testing.T) {
 		}
 	})
 }
+
+// A shorter interval of the checks holds at once after a reload: an upstream that is down does not wait for a check
+// that was planned before.
+func TestShorterIntervalOfChecksHoldsAtOnce(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	before := newPool(poolOf(t, Pool{Check: &Check{Every: time.Hour}}, "http://a:1"), time.Minute, nil)
+	if !before.ups[0].isDue(before.Check, now) {
+		t.Error("the first check is not due")
+	}
+	before.ups[0].checking = false
+	p := newPool(poolOf(t, Pool{Check: &Check{Every: 5 * time.Second}}, "http://a:1"), time.Minute, before)
+	if p.ups[0].isDue(p.Check, now.Add(4*time.Second)) {
+		t.Error("a check is due after 4 s")
+	}
+	if !p.ups[0].isDue(p.Check, now.Add(5*time.Second)) {
+		t.Error("no check is due after 5 s")
+	}
+}
