@@ -75,7 +75,7 @@ func (q *exchange) finish(resp *http.Response) {
 // enterUploads waits until one more request with an incomplete body may wait for its
 // turn. If the wait takes too long, it answers the request and returns false.
 func (q *exchange) enterUploads() bool {
-	if q.pool.uploads.enter(q.r.Context(), q.pool.Slots()) {
+	if q.pool.uploads.enter(q.r.Context(), q.pool.Slots) {
 		return true
 	}
 	if q.r.Context().Err() != nil {

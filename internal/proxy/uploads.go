@@ -22,17 +22,13 @@ type uploads struct {
 // uploadsOf returns how many of an upstream's slots uploads may use.
 func uploadsOf(slots int) int { return max(slots/2, 1) }
 
-// enter waits until there are fewer uploads than half of the slots. It returns false
-// after uploadWait, or if ctx has ended.
-func (u *uploads) enter(ctx context.Context, slots int) bool {
-	u.mu.Lock()
-	if u.inside < uploadsOf(slots) && u.waiting.Len() == 0 {
-		u.inside++
-		u.mu.Unlock()
-		return true
-	}
+// enter waits until there are fewer uploads than half of the slots, whose number may
+// change. It returns false after uploadWait, or if ctx has ended.
+func (u *uploads) enter(ctx context.Context, slots func() int) bool {
 	admitted := make(chan struct{})
+	u.mu.Lock()
 	entry := u.waiting.PushBack(admitted)
+	u.admit(slots())
 	u.mu.Unlock()
 	late := time.NewTimer(uploadWait)
 	defer late.Stop()
@@ -44,6 +40,7 @@ func (u *uploads) enter(ctx context.Context, slots int) bool {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.admit(slots())
 	select {
 	case <-admitted: // just now
 		return true
@@ -53,11 +50,16 @@ func (u *uploads) enter(ctx context.Context, slots int) bool {
 	return false
 }
 
-// leave ends one upload, and admits as many as the present slots allow.
+// leave ends one upload.
 func (u *uploads) leave(slots int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.inside--
+	u.admit(slots)
+}
+
+// admit admits as many as the present slots allow. mu is held.
+func (u *uploads) admit(slots int) {
 	for u.inside < uploadsOf(slots) && u.waiting.Len() > 0 {
 		u.inside++
 		close(u.waiting.Remove(u.waiting.Front()).(chan struct{}))

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,7 +73,7 @@ func TestUploadsReleaseTheirSlots(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%7+1)*time.Second)
 				defer cancel()
-				if u.enter(ctx, 6) {
+				if u.enter(ctx, func() int { return 6 }) {
 					time.Sleep(time.Duration(i%5) * 100 * time.Millisecond)
 					u.leave(i%9 + 1) // the number of slots changes
 				}
@@ -81,6 +82,42 @@ func TestUploadsReleaseTheirSlots(t *testing.T) {
 		all.Wait()
 		if u.inside != 0 || u.waiting.Len() != 0 {
 			t.Errorf("%d inside, %d wait", u.inside, u.waiting.Len())
+		}
+	})
+}
+
+// When the upstream gets more slots, uploads that wait use them, although no other one has ended.
+func TestUploadsUseSlotsThatAreAdded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var u uploads
+		var now atomic.Int64
+		now.Store(2)
+		slots := func() int { return int(now.Load()) }
+		u.enter(t.Context(), slots) // a slow one
+		entered := make(chan time.Duration, 3)
+		began := time.Now()
+		enter := func() {
+			if u.enter(t.Context(), slots) {
+				entered <- time.Since(began)
+			} else {
+				entered <- -1
+			}
+		}
+		go enter()
+		synctest.Wait()
+		now.Store(6) // three of them for uploads
+		time.Sleep(time.Second)
+		go enter()
+		go enter()
+		for range 2 {
+			if after := <-entered; after != time.Second {
+				t.Errorf("entered after %v, want 1s", after)
+			}
+		}
+		time.Sleep(uploadWait - time.Second)
+		now.Store(8)
+		if after := <-entered; after != time.Second+uploadWait {
+			t.Errorf("the last one entered after %v", after)
 		}
 	})
 }
