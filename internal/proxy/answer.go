@@ -132,7 +132,7 @@ func (q *exchange) copy(resp *http.Response) error {
 	if err == io.EOF {
 		err = nil
 	}
-	q.finish(resp)
+	q.bodyEnded(resp, err)
 	q.head(resp)
 	if err != nil {
 		q.brokeOff(err)
@@ -168,7 +168,7 @@ func (q *exchange) first(resp *http.Response, c *chunk) (int, error) {
 	})
 	n, err := resp.Body.Read(c.space)
 	if err != nil {
-		q.finish(resp)
+		q.bodyEnded(resp, err)
 	}
 	if !early.Stop() {
 		q.shared = true
@@ -182,7 +182,7 @@ func (q *exchange) first(resp *http.Response, c *chunk) (int, error) {
 // copyAhead forwards a longer body, and reads ahead while the client takes it.
 func (q *exchange) copyAhead(resp *http.Response, first *chunk, to *sink) error {
 	q.shared = true
-	a := q.proxy.newReadAhead(resp.Body, first, func() { q.finish(resp) })
+	a := q.proxy.newReadAhead(resp.Body, first, func(err error) { q.bodyEnded(resp, err) })
 	go a.run()
 	defer a.end()
 	for {
@@ -217,7 +217,7 @@ func (q *exchange) stream(resp *http.Response, to *sink) error {
 	for {
 		n, err := resp.Body.Read(*space)
 		if err != nil {
-			q.finish(resp)
+			q.bodyEnded(resp, err)
 		}
 		if n > 0 {
 			if err := to.write((*space)[:n]); err != nil {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -70,6 +71,15 @@ func (q *exchange) finish(resp *http.Response) {
 		httpguard.UpstreamFailed(q.w)
 	}
 	httpguard.UpstreamDone(q.w)
+}
+
+// bodyEnded is finish after the body of an answer has been read, up to its end or an error. Half an answer
+// does not show how fast the upstream is.
+func (q *exchange) bodyEnded(resp *http.Response, err error) {
+	if err != nil && err != io.EOF && !q.over {
+		httpguard.UpstreamFailed(q.w)
+	}
+	q.finish(resp)
 }
 
 // enterUploads waits until one more request with an incomplete body may wait for its

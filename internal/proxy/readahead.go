@@ -18,7 +18,7 @@ const (
 type readAhead struct {
 	src    io.Reader
 	proxy  *Proxy
-	finish func() // called at the end of src or an error, before take returns it
+	finish func(error) // called with the end of src or an error, before take returns it
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -28,7 +28,7 @@ type readAhead struct {
 }
 
 // newReadAhead continues an answer after its first chunk, which it owns.
-func (p *Proxy) newReadAhead(src io.Reader, first *chunk, finish func()) *readAhead {
+func (p *Proxy) newReadAhead(src io.Reader, first *chunk, finish func(error)) *readAhead {
 	a := &readAhead{src: src, proxy: p, finish: finish, queue: []*chunk{first}}
 	a.changed.L = &a.mu
 	return a
@@ -42,7 +42,7 @@ func (a *readAhead) run() {
 		c := a.room()
 		n, err := a.src.Read(c.space[c.to:])
 		if err != nil {
-			a.finish()
+			a.finish(err)
 		}
 		a.mu.Lock()
 		if c.to += n; a.drop {

@@ -132,7 +132,7 @@ func TestReadAheadPreservesTheOrder(t *testing.T) {
 			src.rest, rest = append(src.rest, rest[:n]), rest[n:]
 		}
 		finished := false
-		a := p.newReadAhead(src, p.chunks.get(), func() { finished = true })
+		a := p.newReadAhead(src, p.chunks.get(), func(error) { finished = true })
 		go a.run()
 		var got []byte
 		var err error

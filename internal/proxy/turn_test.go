@@ -118,39 +118,46 @@ func TestTurnEndsWhenTheUpstreamIsDone(t *testing.T) {
 	}
 }
 
-// A quick 503 of a busy upstream does not show that it could work on more requests at
+// A quick 503 of a busy upstream, or half an answer, does not show that it could work on more requests at
 // once.
 func TestFailuresDoNotCountAsCapacity(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := share.New(share.Options{Min: 1, Max: 64})
-		var inside, most atomic.Int64
-		s := newSharedSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			defer inside.Add(-1)
-			if inside.Add(1) > 4 {
-				time.Sleep(2 * time.Millisecond)
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return
-			}
-			time.Sleep(20 * time.Millisecond)
-		}), Config{}, q)
-		began := time.Now()
-		var all sync.WaitGroup
-		for range 64 {
-			all.Go(func() {
-				for time.Since(began) < time.Minute {
-					s.get("/page")
-					if time.Since(began) > 10*time.Second { // it starts with more, until it knows the upstream
-						most.Store(max(most.Load(), int64(q.Stats().Capacity)))
-					}
-					time.Sleep(100 * time.Millisecond)
+	for _, path := range []string{"/status?code=503", "/break?n=50", "/break?n=50000", "/chunks-break"} {
+		synctest.Test(t, func(t *testing.T) {
+			q := share.New(share.Options{Min: 1, Max: 64})
+			var inside, most atomic.Int64
+			s := newSharedSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer inside.Add(-1)
+				if inside.Add(1) > 4 {
+					time.Sleep(2 * time.Millisecond)
+					behaving(w, r)
+					return
 				}
-			})
-		}
-		all.Wait()
-		if most := most.Load(); most > 8 { // it may try a few more
-			t.Errorf("up to %d at once", most)
-		}
-	})
+				time.Sleep(20 * time.Millisecond)
+			}), Config{}, q)
+			began := time.Now()
+			var all sync.WaitGroup
+			for range 64 {
+				all.Go(func() {
+					for time.Since(began) < time.Minute {
+						v := s.visitor()
+						v.send("GET " + path + " HTTP/1.1\nHost: a\n\n")
+						if resp, err := http.ReadResponse(v.r, nil); err == nil {
+							io.Copy(io.Discard, resp.Body)
+						}
+						v.Close()
+						if time.Since(began) > 10*time.Second { // it starts with more, until it knows the upstream
+							most.Store(max(most.Load(), int64(q.Stats().Capacity)))
+						}
+						time.Sleep(100 * time.Millisecond)
+					}
+				})
+			}
+			all.Wait()
+			if most := most.Load(); most > 8 { // it may try a few more
+				t.Errorf("%s: up to %d at once", path, most)
+			}
+		})
+	}
 }
 
 // If the client has left, the turn ends at the latest when the proxy gives up waiting
@@ -234,6 +241,10 @@ func behaving(w http.ResponseWriter, r *http.Request) {
 			w.Write(make([]byte, n))
 			w.(http.Flusher).Flush()
 		}
+		panic(http.ErrAbortHandler)
+	case "/chunks-break":
+		w.(http.Flusher).Flush()
+		time.Sleep(time.Millisecond)
 		panic(http.ErrAbortHandler)
 	case "/garbage":
 		raw("220 mail.internal ESMTP\r\n")
