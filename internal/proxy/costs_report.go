@@ -74,9 +74,9 @@ func (q *exchange) finish(resp *http.Response) {
 }
 
 // bodyEnded is finish after the body of an answer has been read, up to its end or an error. Half an answer
-// does not show how fast the upstream is.
+// does not show how fast the upstream is. If its client has left, that is not a failure.
 func (q *exchange) bodyEnded(resp *http.Response, err error) {
-	if err != nil && err != io.EOF && !q.over {
+	if err != nil && err != io.EOF && !q.over && q.patience.cancelled() == nil {
 		httpguard.UpstreamFailed(q.w)
 	}
 	q.finish(resp)
