@@ -144,7 +144,7 @@ func (c *Command) run(ctx context.Context, j job) error {
 // filled replaces the placeholders of arguments.
 func filled(argv []string, b *Ban, now time.Time) []string {
 	seconds, until := "0", "0"
-	if !b.Until.IsZero() {
+	if b.Until.Unix() > 0 { // else it is zero, or possible of zero
 		seconds = strconv.FormatInt(max(1, int64((b.Until.Sub(now)+time.Second-1)/time.Second)), 10)
 		until = strconv.FormatInt(b.Until.Unix(), 10)
 	}

@@ -560,6 +560,22 @@ func TestHAProxyKeepsABanThatItHasTwice(t *testing.T) {
 	}
 }
 
+// The end of a ban without an end says so too, after a kill.
+func TestCommandUnbansAPermanentBanAfterAKill(t *testing.T) {
+	program, log := script(t, `echo "$@" >> "$log"`)
+	stored := filepath.Join(t.TempDir(), "exported.json")
+	for _, bans := range [][]Ban{{ban("192.0.2.1/32", time.Time{})}, nil} {
+		c := &Command{Ban: []string{program, "ban", "{seconds}", "{until}"},
+			Unban: []string{program, "unban", "{seconds}", "{until}"}, Path: stored, Now: time.Now}
+		if err := c.Apply(t.Context(), bans, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := content(t, log); got != "ban 0 0\nunban 0 0\n" {
+		t.Errorf("ran %q", got)
+	}
+}
+
 func TestCommandSetsDamagedBansAside(t *testing.T) {
 	program, log := script(t, `echo "$@" >> "$log"`)
 	for _, text := range []string{"", "{not json"} {
