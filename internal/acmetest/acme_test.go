@@ -104,7 +104,7 @@ func newAuthorityAt(t *testing.T, httpPort, port int, life time.Duration) *autho
 			panic(http.ErrAbortHandler)
 		}
 		if r.URL.Path == "/order-plz" {
-			a.orders.Add(1)
+			w = created{w, &a.orders}
 		}
 		handler.ServeHTTP(w, r)
 	}))
@@ -113,6 +113,19 @@ func newAuthorityAt(t *testing.T, httpPort, port int, life time.Duration) *autho
 	a.roots = filepath.Join(t.TempDir(), "roots.pem")
 	write(t, a.roots, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.server.Certificate().Raw})))
 	return a
+}
+
+// A created counts the answers 201. The CA also refuses some requests, so that clients repeat them.
+type created struct {
+	http.ResponseWriter
+	n *atomic.Int64
+}
+
+func (c created) WriteHeader(status int) {
+	if status == http.StatusCreated {
+		c.n.Add(1)
+	}
+	c.ResponseWriter.WriteHeader(status)
 }
 
 func write(t *testing.T, name, text string) {
