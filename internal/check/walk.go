@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -282,12 +281,9 @@ func verdictText(v *fairshare.Verdict) string {
 // adds to it.
 func banLength(f *fairshare.Finding) time.Duration {
 	terms := f.Rule.Ban
-	switch most := cmp.Or(terms.Max, max(24*time.Hour, terms.For)); {
-	case terms.Growth <= 1:
-		return terms.For
-	case f.Wait >= most:
-		return most
+	length, most := float64(terms.For), float64(cmp.Or(terms.Max, max(24*time.Hour, terms.For)))
+	for terms.Growth > 1 && length < most && length*1.1 <= float64(f.Wait) {
+		length = min(length*terms.Growth, most)
 	}
-	before := math.Floor(math.Log(float64(f.Wait)/float64(terms.For))/math.Log(terms.Growth) + 1e-9) // bans
-	return time.Duration(float64(terms.For) * math.Pow(terms.Growth, before)).Round(time.Millisecond)
+	return time.Duration(length).Round(time.Millisecond)
 }

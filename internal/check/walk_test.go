@@ -16,7 +16,8 @@ func TestRepeatedBansHaveTheirOwnLengths(t *testing.T) {
 		", growth: 3, max: 70s": {"10s", "30s", "1m10s", "1m10s"},
 	} {
 		path := filepath.Join(t.TempDir(), "policy.yaml")
-		text := "rules:\n  - name: a\n    limit: {requests: 1, per: 10s, by: addr}\n    ban: {after: 2, for: 10s" + growth + "}\n"
+		text := "rules:\n  - name: a\n    limit: {requests: 1, per: 10s, by: addr}\n" +
+			"    ban: {after: 2, for: 10s" + growth + "}\n"
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
